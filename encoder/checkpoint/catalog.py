@@ -1,0 +1,176 @@
+"""The tensors of a checkpoint by released name, gathered from the headers of the files that hold needed ones.
+
+Contract: `open_catalog(path, tap_layer)`. `path` is a single .safetensors file, the official text_encoder folder, or a
+parent that holds `text_encoder/`, `FL2VA/text_encoder/` or `Ref2VA/text_encoder/`. Shards that hold nothing needed are
+not opened, not even their headers. Missing shards and broken files are ValueErrors before any tensor is read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..weights import is_unneeded
+from .header import Header, TensorEntry, read_header
+from .names import find_layout, released_name
+
+INDEX = "model.safetensors.index.json"
+SUBFOLDERS = ("text_encoder", "FL2VA/text_encoder", "Ref2VA/text_encoder")
+DEMO_KEY = "h3te_demo"
+
+
+@dataclass(frozen=True)
+class Catalog:
+    """Everything the headers tell. `entries`: released name -> TensorEntry of the files that were looked into."""
+
+    path: Path
+    layout: str
+    entries: Mapping[str, TensorEntry]
+    config: Mapping | None  # config.json beside the weights, or the header's own
+    metadata: Mapping[str, str]
+    files_needed: tuple[Path, ...]
+    files_unneeded: tuple[Path, ...] = ()
+    index_names: frozenset[str] = field(default_factory=frozenset)
+
+    @property
+    def is_demo(self) -> bool:
+        """True when the checkpoint says of itself that its weights are for demonstration."""
+        return bool((self.config or {}).get(DEMO_KEY)) or bool(self.metadata.get(DEMO_KEY))
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: entry.shape for name, entry in self.entries.items()}
+
+
+def open_catalog(path: str | Path, tap_layer: int) -> Catalog:
+    """Gather the headers. Raises ValueError or FileNotFoundError with what was expected and what to do."""
+    path = Path(path)
+    if path.is_dir():
+        folder = resolve_folder(path)
+        return _open_index(folder, tap_layer) if (folder / INDEX).exists() else _open_lone(folder)
+    if not path.exists():
+        raise FileNotFoundError(f"checkpoint: expected a file or folder at {path}, got none. Check the path.")
+    return _open_single(path)
+
+
+def resolve_folder(path: Path) -> Path:
+    """The folder that holds the weights: `path` itself or one of its released subfolders. Raises FileNotFoundError."""
+    for candidate in (path, *(path / sub for sub in SUBFOLDERS)):
+        if (candidate / INDEX).exists() or any(candidate.glob("*.safetensors")):
+            return candidate
+    raise FileNotFoundError(
+        f"checkpoint: expected {INDEX} or a .safetensors file in {path} or its {', '.join(SUBFOLDERS)}, got none. "
+        "Point to the released text_encoder folder or to its parent."
+    )
+
+
+def _open_lone(folder: Path) -> Catalog:
+    files = sorted(folder.glob("*.safetensors"))
+    if len(files) != 1:
+        raise FileNotFoundError(
+            f"checkpoint: expected {INDEX} beside {len(files)} .safetensors files in {folder}, got none. "
+            "Download the index file too, or point to one single file."
+        )
+    return _open_single(files[0])
+
+
+def _open_single(path: Path) -> Catalog:
+    header = read_header(path)
+    layout = find_layout(header.tensors)
+    config = _config_of(header) or read_config(path.parent, strict=False)
+    return Catalog(path, layout, _renamed([header], layout), config, header.metadata, (path,))
+
+
+def _open_index(folder: Path, tap_layer: int) -> Catalog:
+    weight_map = _read_json(folder / INDEX).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise ValueError(f"{INDEX}: expected a weight_map, got none. Download the index file again.")
+    layout = find_layout(weight_map)
+    files: dict[str, list[str]] = {}
+    for name, file in weight_map.items():
+        if not is_unneeded(released_name(name, layout), tap_layer):
+            files.setdefault(_inside(file), []).append(name)
+    _check_present(folder, files)
+    needed = tuple(folder / file for file in sorted(files))
+    headers = [read_header(file) for file in needed]
+    _check_indexed(files, headers)
+    unneeded = tuple(folder / file for file in sorted({*weight_map.values()} - files.keys()))
+    entries = _renamed(headers, layout)
+    config = read_config(folder, strict=True)
+    names = frozenset(released_name(name, layout) for name in weight_map)
+    return Catalog(folder, layout, entries, config, {}, needed, unneeded, names)
+
+
+def _inside(file: str) -> str:
+    if Path(file).name != file or file in ("", ".", ".."):
+        raise ValueError(
+            f"{INDEX}: expected plain file names in weight_map, got {file!r}. Download the index file again from "
+            f"its source."
+        )
+    return file
+
+
+def _check_present(folder: Path, files: Mapping[str, list[str]]) -> None:
+    absent = {file: names for file, names in files.items() if not (folder / file).exists()}
+    if absent:
+        listed = "; ".join(
+            f"{file} ({len(names)} needed tensors, first {min(names)})" for file, names in sorted(absent.items())
+        )
+        raise FileNotFoundError(
+            f"checkpoint: expected {len(files)} needed shards in {folder}, got {len(files) - len(absent)}; missing: "
+            f"{listed}. "
+            "Download the missing shards into that folder."
+        )
+
+
+def _check_indexed(files: Mapping[str, list[str]], headers: list[Header]) -> None:
+    for (file, names), header in zip(sorted(files.items()), headers, strict=True):
+        lost = sorted(set(names) - header.tensors.keys())
+        if lost:
+            raise ValueError(
+                f"{file}: expected the {len(names)} tensors that {INDEX} names, got {len(names) - len(lost)}; "
+                f"missing: {', '.join(lost[:5])}. The shard and the index belong to different downloads."
+            )
+
+
+def _renamed(headers: list[Header], layout: str) -> dict[str, TensorEntry]:
+    return {released_name(name, layout): entry for header in headers for name, entry in header.tensors.items()}
+
+
+def _config_of(header: Header) -> Mapping | None:
+    text = header.metadata.get("config")
+    if not text:
+        return None
+    try:
+        config = json.loads(text)
+    except ValueError:
+        return None
+    return config if isinstance(config, dict) and "text_config" in config else None
+
+
+def read_config(folder: Path, strict: bool) -> Mapping | None:
+    """config.json of `folder`; None when absent, or when it is of another model and `strict` is False."""
+    path = folder / "config.json"
+    if not path.exists():
+        return None
+    if strict:
+        return _read_json(path)
+    try:
+        config = _read_json(path)
+    except ValueError:
+        return None
+    return config if "text_config" in config else None
+
+
+def _read_json(path: Path) -> dict:
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"{path.name}: expected JSON, got unreadable text ({error}). Download the file again."
+        ) from error
+    if not isinstance(value, dict):
+        raise ValueError(f"{path.name}: expected a JSON object, got {type(value).__name__}. Download the file again.")
+    return value

@@ -1,0 +1,191 @@
+"""The checkpoint doctor: what a file or folder is, told from its headers, and what to do when it does not fit.
+
+Contract: `inspect_checkpoint(path)` never reads a tensor and never raises for a bad checkpoint: `problems` says what is
+wrong, each with what to do. "Is this MiniMax H3's encoder" is judged here; `load_encoder` only checks self-consistency.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..config import EncoderConfig
+from ..model import HIDDEN_SIZE, SELECTED_LAYER
+from ..tokens import find_tokenizer_folder
+from ..weights import EMBED_TOKENS, is_unneeded
+from .catalog import Catalog, open_catalog
+
+DTYPE_NAMES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
+VISION_TENSORS = 351
+_SIBLINGS = {2048: "Qwen3-VL-2B", 2560: "Qwen3-VL-4B", 4096: "Qwen3-VL-8B"}
+_USE = "Use a qwen3vl_32b_minimax_h3 file or the released text_encoder folder."
+_FOREIGN_MARKS = (
+    (".linear_attn.", "Qwen3.5"),
+    (".mlp.experts.", "a mixture-of-experts model"),
+    ("q_proj.bias", "Qwen2 or Qwen2.5"),
+)
+
+
+@dataclass(frozen=True)
+class CheckpointReport:
+    """What a checkpoint is. `format` is that of the decoder's linears; bytes are of tensors; `problems` empty when
+    usable."""
+
+    path: Path
+    layout: str | None
+    format: str | None
+    layers: int
+    hidden_size: int
+    has_vision: bool
+    is_demo: bool
+    is_h3: bool
+    bytes_needed: int
+    files_needed: tuple[Path, ...]
+    files_unneeded: tuple[Path, ...]
+    config: EncoderConfig | None
+    tokenizer: Path | None
+    problems: tuple[str, ...]
+
+    def describe(self) -> str:
+        """One line for a node or a log."""
+        parts = [self.format or "unknown format", f"{self.layers} layers", f"{self.hidden_size} wide"]
+        parts.append("vision tower" if self.has_vision else "no vision tower")
+        parts.append(f"{self.bytes_needed / 1e9:.2f} GB needed")
+        if self.is_demo:
+            parts.append("demo weights: output is meaningless")
+        return ", ".join(parts)
+
+
+def inspect_checkpoint(path: str | Path, tap_layer: int = SELECTED_LAYER) -> CheckpointReport:
+    """Report on a file or folder from headers only. Defects become `problems`; only a bad `tap_layer` raises."""
+    try:
+        catalog = open_catalog(path, tap_layer)
+    except (ValueError, OSError) as error:
+        return _unreadable(Path(path), str(error))
+    problems = find_problems(catalog, tap_layer)
+    shapes = {**catalog.shapes}
+    embedding = shapes.get(EMBED_TOKENS, (0, 0))
+    needed = [entry for name, entry in catalog.entries.items() if not is_unneeded(name, tap_layer)]
+    return CheckpointReport(
+        path=catalog.path,
+        layout=catalog.layout,
+        format=find_format(catalog),
+        layers=count_layers(catalog),
+        hidden_size=embedding[-1],
+        has_vision=any(name.startswith("model.visual.") for name in shapes),
+        is_demo=catalog.is_demo,
+        is_h3=not problems,
+        bytes_needed=sum(entry.nbytes for entry in needed),
+        files_needed=catalog.files_needed,
+        files_unneeded=catalog.files_unneeded,
+        config=None if problems else read_dimensions(catalog),
+        tokenizer=find_tokenizer_folder(catalog.path),
+        problems=tuple(problems),
+    )
+
+
+def _unreadable(path: Path, problem: str) -> CheckpointReport:
+    return CheckpointReport(path, None, None, 0, 0, False, False, False, 0, (), (), None, None, (problem,))
+
+
+def read_dimensions(catalog: Catalog) -> EncoderConfig:
+    """The config beside the weights where there is one, else what the shapes tell."""
+    if catalog.config is None:
+        return EncoderConfig.from_shapes(catalog.shapes)
+    config = EncoderConfig.from_dict(catalog.config)
+    if config.vision is not None and not any(name.startswith("model.visual.") for name in catalog.entries):
+        return EncoderConfig(config.text, None)
+    return config
+
+
+def count_layers(catalog: Catalog) -> int:
+    """Decoder layers that the checkpoint holds, those that its index names in unopened shards included."""
+    prefix = "model.language_model.layers."
+    names = catalog.index_names or catalog.entries.keys()
+    found = {name[len(prefix) :].split(".", 1)[0] for name in names if name.startswith(prefix)}
+    return len({int(layer) for layer in found if layer.isdigit()})
+
+
+def find_format(catalog: Catalog) -> str | None:
+    """The stored format of the decoder's linears: "bf16", "fp16", "fp32", or the name of a packed one."""
+    if any(name.endswith(".comfy_quant") for name in catalog.entries) or "_quantization_metadata" in catalog.metadata:
+        return "packed (comfy_quant)"
+    if "scaled_fp8" in catalog.entries:
+        return "packed (scaled fp8)"
+    linears = {e.dtype for name, e in catalog.entries.items() if name.endswith(".mlp.down_proj.weight")}
+    if len(linears) != 1:
+        return " and ".join(sorted(DTYPE_NAMES.get(d, d) for d in linears)) or None
+    dtype = linears.pop()
+    return DTYPE_NAMES.get(dtype, f"packed ({dtype})")
+
+
+def find_problems(catalog: Catalog, tap_layer: int) -> list[str]:
+    """Everything that keeps this checkpoint from being MiniMax H3's encoder, each with what to do."""
+    checks = (_foreign_problem, _format_problem, _depth_problem, _width_problem, _vision_problem)
+    return [problem for check in checks if (problem := check(catalog, tap_layer))]
+
+
+def unserved_format(catalog: Catalog) -> str | None:
+    """The problem of a packed or mixed format; None when every needed tensor is bf16, fp16 or fp32."""
+    name = find_format(catalog)
+    if name in DTYPE_NAMES.values():
+        return None
+    return (
+        f"{catalog.path.name}: expected bf16, fp16 or fp32 weights, got {name or 'no decoder linears'}. "
+        "This release does not open packed files yet: use the bf16 file or the official text_encoder folder."
+    )
+
+
+def _format_problem(catalog: Catalog, tap_layer: int) -> str | None:
+    return unserved_format(catalog)
+
+
+def _foreign_problem(catalog: Catalog, tap_layer: int) -> str | None:
+    for mark, model in _FOREIGN_MARKS:
+        if any(mark in name for name in catalog.entries):
+            return f"{catalog.path.name}: expected Qwen3-VL-32B, got {model} (a tensor named *{mark}*). {_USE}"
+    return None
+
+
+def _depth_problem(catalog: Catalog, tap_layer: int) -> str | None:
+    layers = count_layers(catalog)
+    if layers >= tap_layer:
+        return None
+    return f"{catalog.path.name}: expected at least {tap_layer} decoder layers, got {layers}{_sibling(catalog)}. {_USE}"
+
+
+def _width_problem(catalog: Catalog, tap_layer: int) -> str | None:
+    width = catalog.shapes.get(EMBED_TOKENS, (0, 0))[-1]
+    if width == HIDDEN_SIZE or catalog.is_demo:
+        return None
+    return f"{catalog.path.name}: expected hidden width {HIDDEN_SIZE}, got {width}{_sibling(catalog)}. {_USE}"
+
+
+def _sibling(catalog: Catalog) -> str:
+    width = catalog.shapes.get(EMBED_TOKENS, (0, 0))[-1]
+    return f" (this is {_SIBLINGS[width]})" if width in _SIBLINGS else ""
+
+
+def _vision_problem(catalog: Catalog, tap_layer: int) -> str | None:
+    count = sum(name.startswith("model.visual.") for name in catalog.entries)
+    if count == 0:
+        if _says_qwen3vl(catalog):
+            return None  # serves text; pictures are refused when they come
+        return (
+            f"{catalog.path.name}: expected a vision tower (visual.*) or a qwen3vl name, got neither: "
+            f"this looks like the text-only Qwen3-32B. {_USE}"
+        )
+    if count < VISION_TENSORS:
+        return (
+            f"{catalog.path.name}: expected {VISION_TENSORS} vision tensors, got {count}: the vision tower is "
+            f"incomplete. "
+            "Download the file again."
+        )
+    return None
+
+
+def _says_qwen3vl(catalog: Catalog) -> bool:
+    config: Mapping = catalog.config or {}
+    name = str(catalog.path.name).lower().replace("-", "").replace("_", "")
+    return "qwen3_vl" in str(config.get("model_type", "")) or "qwen3vl" in name

@@ -1,0 +1,93 @@
+"""The decoder stack up to the tap: embeddings -> hidden states after layer `tap_layer - 1`, without a final norm.
+
+Contract: `Decoder(hidden [S, D], rotary, placements) -> [S, D]`. Parameter names are the released ones below
+`model.language_model`. q, k and v are separate products: one packed product changes bf16 rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .attention import causal_attention
+from .config import TextConfig
+from .layers import Layers, TokenTable
+from .placement import Placement
+from .rope import RotaryTable, apply_rotary
+
+
+class SelfAttention(nn.Module):
+    def __init__(self, config: TextConfig, layers: Layers):
+        super().__init__()
+        self.head_dim = config.head_dim
+        query_width = config.num_attention_heads * config.head_dim
+        key_width = config.num_key_value_heads * config.head_dim
+        self.q_proj = layers.linear(config.hidden_size, query_width)
+        self.k_proj = layers.linear(config.hidden_size, key_width)
+        self.v_proj = layers.linear(config.hidden_size, key_width)
+        self.o_proj = layers.linear(query_width, config.hidden_size)
+        self.q_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
+        self.k_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
+
+    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
+        cos, sin = rotary.cos[:, None], rotary.sin[:, None]
+        query, key, value = (
+            proj(x).view(x.shape[0], -1, self.head_dim) for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        query = apply_rotary(self.q_norm(query), cos, sin)  # [S, Hq, Dh]
+        key = apply_rotary(self.k_norm(key), cos, sin)  # [S, Hkv, Dh]
+        return self.o_proj(causal_attention(query, key, value))
+
+
+class MLP(nn.Module):
+    def __init__(self, config: TextConfig, layers: Layers):
+        super().__init__()
+        self.gate_proj = layers.linear(config.hidden_size, config.intermediate_size)
+        self.up_proj = layers.linear(config.hidden_size, config.intermediate_size)
+        self.down_proj = layers.linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+
+
+class DecoderLayer(nn.Module):
+    def __init__(self, config: TextConfig, layers: Layers):
+        super().__init__()
+        self.self_attn = SelfAttention(config, layers)
+        self.mlp = MLP(config, layers)
+        self.input_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
+
+    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
+        x = x + self.self_attn(self.input_layernorm(x), rotary)
+        return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class Decoder(nn.Module):
+    """`tap_layer` decoder layers and the token table; layers past the tap are never built."""
+
+    def __init__(self, config: TextConfig, layers: Layers, tap_layer: int):
+        super().__init__()
+        self.config = config
+        self.embed_tokens = TokenTable(config.vocab_size, config.hidden_size, layers.dtype)
+        self.layers = nn.ModuleList(DecoderLayer(config, layers) for _ in range(tap_layer))
+
+    def forward(
+        self,
+        hidden: torch.Tensor,
+        rotary: RotaryTable,
+        placements: Sequence[Placement] = (),
+        on_layer: Callable[[int], None] | None = None,
+    ) -> torch.Tensor:
+        """hidden [S, D] with the merged features already in place; DeepStack level i is added after layer i."""
+        for i, layer in enumerate(self.layers):
+            hidden = layer(hidden, rotary)
+            for place in placements:
+                if i < len(place.features.deepstack):
+                    hidden[place.start : place.stop] += place.rows(place.features.deepstack[i])
+            if on_layer is not None:
+                on_layer(i)
+        return hidden

@@ -1,0 +1,103 @@
+"""Building encoders: without weights, or over a checkpoint whose weights come at first use.
+
+Contract: `build_encoder` and `load_encoder` of the public names. `load_encoder` reads headers and checks
+self-consistency (shapes agree with the config, enough layers, one served format); whether it is H3's own encoder is
+the doctor's question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+
+from .checkpoint.catalog import Catalog, open_catalog
+from .checkpoint.reader import CheckpointReader
+from .checkpoint.report import count_layers, read_dimensions, unserved_format
+from .config import EncoderConfig
+from .model import SELECTED_LAYER, Encoder
+from .tokens import H3Tokenizer, find_tokenizer
+
+SAFETENSORS_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+
+
+def build_encoder(
+    config: EncoderConfig | Mapping,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+    tap_layer: int = SELECTED_LAYER,
+    ops=None,
+    tokenizer=None,
+) -> Encoder:
+    """An encoder without weights: give them with `load_weights`.
+
+    config: an EncoderConfig or the dict of config.json. device: where to compute. dtype: bfloat16 or float32.
+    ops: an object whose `.Leaf(weight, bias=None)` is the base of every layer. tokenizer: a folder with vocab.json and
+    merges.txt, or an object with `encode`. Raises ValueError for a config, dtype or tap that does not fit.
+    """
+    if not isinstance(config, EncoderConfig):
+        config = EncoderConfig.from_dict(config)
+    return Encoder(config, device=device, dtype=dtype, tap_layer=tap_layer, ops=ops, tokenizer=_as_tokenizer(tokenizer))
+
+
+def load_encoder(
+    path: str | Path,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: torch.dtype = torch.bfloat16,
+    tap_layer: int = SELECTED_LAYER,
+    ops=None,
+    tokenizer=None,
+) -> Encoder:
+    """An encoder over a checkpoint: the official folder or its parent, or a single .safetensors file.
+
+    Only headers are read now; weights are mapped at first use or by `load_to_device()`. tokenizer None: looked up
+    beside the checkpoint. Raises ValueError or FileNotFoundError, with what to do, before any tensor is read.
+    """
+    catalog = open_catalog(path, tap_layer)
+    _check_served(catalog, tap_layer)
+    encoder = Encoder(
+        read_dimensions(catalog),
+        device=device,
+        dtype=dtype,
+        tap_layer=tap_layer,
+        ops=ops,
+        tokenizer=_as_tokenizer(tokenizer) if tokenizer is not None else find_tokenizer(catalog.path),
+    )
+    _adopt(encoder, catalog)
+    return encoder
+
+
+def _check_served(catalog: Catalog, tap_layer: int) -> None:
+    problem = unserved_format(catalog)
+    if problem is not None:
+        raise ValueError(problem)
+    layers = count_layers(catalog)
+    if layers < tap_layer:
+        raise ValueError(
+            f"{catalog.path.name}: expected at least {tap_layer} decoder layers, got {layers}. "
+            "MiniMax H3 needs the Qwen3-VL-32B encoder (50 or 64 layers)."
+        )
+
+
+def _adopt(encoder: Encoder, catalog: Catalog) -> None:
+    """Check the catalog against the encoder's slots and give each placeholder the dtype that is stored."""
+    needed = {name: catalog.entries[name] for name in encoder.slots.names if name in catalog.entries}
+    encoder.slots.check_shapes({name: entry.shape for name, entry in needed.items()}, catalog.path.name)
+    for name, entry in needed.items():
+        if entry.dtype not in SAFETENSORS_DTYPES:
+            raise ValueError(
+                f"{catalog.path.name}: expected {name} in bf16, fp16 or fp32, got {entry.dtype}. Use the bf16 file."
+            )
+        encoder.slots.assign(name, torch.empty(entry.shape, dtype=SAFETENSORS_DTYPES[entry.dtype], device="meta"))
+    encoder.source = CheckpointReader(catalog)
+
+
+def _as_tokenizer(tokenizer) -> H3Tokenizer | None:
+    if tokenizer is None or isinstance(tokenizer, H3Tokenizer):
+        return tokenizer
+    if isinstance(tokenizer, (str, Path)):
+        return H3Tokenizer.from_folder(tokenizer)
+    return H3Tokenizer.from_object(tokenizer)

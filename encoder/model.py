@@ -1,0 +1,307 @@
+"""The encoder: prompt and references -> `hidden_states[tap_layer]`, and the token-level contract below it.
+
+Contract: `encode` for people, `encode_ids` for programs, weights by `load_weights` or from a checkpoint at first use.
+Nothing here knows a host: the compute device is an argument, weights live wherever their leaves are.
+Precision: activations in `dtype` (bfloat16 as released), weights as stored; never float16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .config import EncoderConfig
+from .decoder import Decoder
+from .layers import Layers, PlainOps
+from .pixels import Patches
+from .placement import Block, Placement, find_blocks, position_ids
+from .presentation import Presentation, present
+from .rope import text_rotary
+from .tokens import H3Tokenizer, TokenSequence, tokenize
+from .vision import Grid, VisionFeatures, VisionTower
+from .weights import WeightSlots
+
+SELECTED_LAYER = 50  # MiniMax H3 is conditioned on hidden_states[50]
+HIDDEN_SIZE = 5120
+COMPUTE_DTYPES = (torch.bfloat16, torch.float32)
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True)
+class Conditioning:
+    """What H3 is conditioned on. hidden [1, S, D] in compute dtype; token_tags and token_ids int64 [S] on the CPU.
+
+    Tags: 0 for every token of a vision block, markers included; 1 for text.
+    """
+
+    hidden: torch.Tensor
+    token_tags: torch.Tensor
+    token_ids: torch.Tensor
+    sequence: TokenSequence
+    presentation: Presentation
+
+
+class Steps:
+    """Counts vision blocks and decoder layers for a progress callback, whose exceptions stop the encode."""
+
+    def __init__(self, progress: Progress | None, total: int):
+        self.progress, self.total, self.done = progress, total, 0
+
+    def __call__(self, what: str) -> None:
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.total, what)
+
+
+class ReleasedTree(nn.Module):
+    """`model.language_model` and `model.visual`: parameter names are the released ones."""
+
+    def __init__(self, config: EncoderConfig, layers: Layers, tap_layer: int):
+        super().__init__()
+        self.language_model = Decoder(config.text, layers, tap_layer)
+        self.visual = VisionTower(config.vision, layers) if config.vision is not None else None
+
+
+class Encoder(nn.Module):
+    """Build with `build_encoder` (no weights) or `load_encoder` (weights from a checkpoint at first use)."""
+
+    tp_size = 1
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        *,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
+        tap_layer: int = SELECTED_LAYER,
+        ops=None,
+        tokenizer: H3Tokenizer | None = None,
+    ):
+        super().__init__()
+        _check_dtype(dtype)
+        _check_tap(tap_layer, config.text.num_hidden_layers)
+        ops = ops or PlainOps()
+        self.config, self.dtype, self.tap_layer = config, dtype, tap_layer
+        self.device = torch.device(device)
+        self.tokenizer = tokenizer
+        self.source = None  # a checkpoint reader: weights come from it at first use
+        self.model = ReleasedTree(config, Layers(ops, dtype), tap_layer)
+        self.slots = WeightSlots(self, self.model.language_model, ops.Leaf)
+
+    # weights
+
+    def load_weights(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        """Take a whole checkpoint of (released name, tensor) in one call; returns the set of loaded parameter names.
+
+        lm_head, the final norm and layers at or above the tap are skipped. Unknown, missing and misshapen tensors are
+        ValueErrors that list them all, and then nothing has changed. Tensors are used as they are, not copied.
+        """
+        return self.slots.load(pairs)
+
+    def materialise(self, progress: Progress | None = None) -> None:
+        """Make sure that weights are in memory or mapped, where they rest. progress counts bytes."""
+        missing = self.slots.missing()
+        if not missing:
+            return
+        if self.source is None:
+            raise RuntimeError(
+                f"Encoder: expected loaded weights, got none for {len(missing)} tensors (first: {missing[0]}). "
+                "Call load_weights with the checkpoint, or build the encoder with load_encoder."
+            )
+        self.source.fill(self.slots, missing, progress)
+
+    def load_to_device(self) -> None:
+        """Load the weights and move them to the compute device."""
+        self.materialise()
+        self.to(self.device)
+
+    def offload_to_cpu(self) -> None:
+        """Move the weights back to where they rest on the CPU (the mapped checkpoint, when there is one)."""
+        if self.is_loaded:
+            self.to("cpu")
+
+    @property
+    def is_loaded(self) -> bool:
+        """True once the weights are in memory or mapped, on any device; False before first use."""
+        return not self.slots.missing()
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all needed weights as stored, the embedding table included."""
+        return self.slots.total_bytes()
+
+    # encoding
+
+    def encode(self, prompt: str, references: Sequence = (), *, progress: Progress | None = None) -> Conditioning:
+        """Encode a prompt with references (ImageReference, VideoReference, AudioReference) in request order.
+
+        `progress(done, total, what)` is called after each vision block and decoder layer; raising in it stops the
+        encode and leaves the encoder usable. Raises ValueError for bad input, RuntimeError without tokenizer or
+        weights.
+        """
+        return self.encode_presentation(present(prompt, references), progress=progress)
+
+    def encode_presentation(
+        self, presentation: Presentation, *, progress: Progress | None = None, device: torch.device | None = None
+    ) -> Conditioning:
+        """As `encode`, from a finished presentation; `device`: compute there instead of on `self.device`."""
+        sequence = tokenize(presentation, self._needed_tokenizer())
+        patches = {"image": presentation.image, "video": presentation.video}
+        hidden = self._hidden(sequence.ids, patches, progress, torch.device(device or self.device))
+        return Conditioning(hidden[None], sequence.tags, sequence.ids, sequence, presentation)
+
+    def encode_ids(
+        self,
+        input_ids: torch.Tensor,
+        *,
+        pixel_values: torch.Tensor | None = None,
+        image_grid_thw: torch.Tensor | None = None,
+        pixel_values_videos: torch.Tensor | None = None,
+        video_grid_thw: torch.Tensor | None = None,
+        progress: Progress | None = None,
+    ) -> torch.Tensor:
+        """ids int64 [S], patches [N, 1536] and grids int64 [n, 3] -> hidden states [S, D] in compute dtype.
+
+        Pixels and grids come together; pads must equal features. Raises ValueError with both numbers otherwise.
+        """
+        _check_ids(input_ids, self.config.text.vocab_size)
+        patches = {
+            "image": _paired(pixel_values, image_grid_thw, "pixel_values", "image_grid_thw"),
+            "video": _paired(pixel_values_videos, video_grid_thw, "pixel_values_videos", "video_grid_thw"),
+        }
+        return self._hidden(input_ids.cpu(), patches, progress, self.device)
+
+    forward = encode_ids
+
+    @torch.no_grad()
+    def _hidden(
+        self,
+        ids: torch.Tensor,
+        patches: Mapping[str, Patches | None],
+        progress: Progress | None,
+        device: torch.device,
+    ) -> torch.Tensor:
+        grids = {modality: grid_list(p) for modality, p in patches.items()}
+        self._check_vision(grids)
+        merge = self.config.vision.spatial_merge_size if self.config.vision else 1
+        blocks = find_blocks(ids, grids["image"], grids["video"], merge)
+        self.materialise()
+        steps = Steps(progress, self._step_count(patches))
+        features = {m: self._see(p, grids[m], steps, device) for m, p in patches.items() if p is not None}
+        return self._decode(ids, blocks, features, steps, device)
+
+    def _see(self, patches: Patches, grids: list[Grid], steps: Steps, device: torch.device) -> VisionFeatures:
+        tower = self.model.visual
+        pixels = patches.pixel_values.to(device=device, dtype=self.dtype)
+        return tower(pixels, grids, lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"))
+
+    def _decode(
+        self,
+        ids: torch.Tensor,
+        blocks: list[Block],
+        features: Mapping[str, VisionFeatures],
+        steps: Steps,
+        device: torch.device,
+    ) -> torch.Tensor:
+        decoder = self.model.language_model
+        placements = [Placement(b.start, b.stop, b.offset, features[b.modality]) for b in blocks]
+        hidden = decoder.embed_tokens(ids, device, self.dtype)  # [S, D]
+        for place in placements:
+            hidden[place.start : place.stop] = place.rows(place.features.merged)
+        rotary = text_rotary(position_ids(len(ids), blocks), self.config.text, device, self.dtype)
+        hidden = decoder(hidden, rotary, placements, lambda i: steps(f"layer {i + 1} of {self.tap_layer}"))
+        return self._checked_finite(hidden)
+
+    def _checked_finite(self, hidden: torch.Tensor) -> torch.Tensor:
+        if not hidden.is_meta and not bool(torch.isfinite(hidden).all()):
+            raise RuntimeError(
+                f"Encoder: expected finite hidden states at layer {self.tap_layer}, got NaN or infinity in "
+                f"{self.dtype}. "
+                "The checkpoint is damaged or the device miscomputes: check the file, then try dtype float32."
+            )
+        return hidden
+
+    def _step_count(self, patches: Mapping[str, Patches | None]) -> int:
+        seen = sum(p is not None for p in patches.values())
+        return self.tap_layer + seen * (self.config.vision.depth if self.config.vision else 0)
+
+    def _check_vision(self, grids: Mapping[str, list[Grid]]) -> None:
+        if self.config.vision is None and any(grids.values()):
+            raise ValueError(
+                "Encoder: expected a text-only request, got pictures: this checkpoint has no vision tower (visual.*). "
+                "Load a file that holds it, such as qwen3vl_32b_minimax_h3_bf16.safetensors or the official "
+                "text_encoder "
+                "folder."
+            )
+
+    def _needed_tokenizer(self) -> H3Tokenizer:
+        if self.tokenizer is None:
+            raise RuntimeError(
+                "Encoder: expected a tokenizer to encode text, got none. Put vocab.json and merges.txt beside the "
+                "checkpoint, or pass tokenizer=<folder that holds them>."
+            )
+        return self.tokenizer
+
+
+def grid_list(patches: Patches | None) -> list[Grid]:
+    """Grids as Python ints, so that no later step waits for a device."""
+    return [] if patches is None else [tuple(grid) for grid in patches.grid_thw.tolist()]
+
+
+def _check_dtype(dtype: torch.dtype) -> None:
+    if dtype not in COMPUTE_DTYPES:
+        raise ValueError(
+            f"Encoder: expected compute dtype torch.bfloat16 or torch.float32, got {dtype}. "
+            "float16 overflows in this model: use bfloat16, or float32 where bfloat16 is missing."
+        )
+
+
+def _check_tap(tap_layer: int, layers: int) -> None:
+    if not 1 <= tap_layer <= layers:
+        raise ValueError(
+            f"Encoder: expected a checkpoint of at least {tap_layer} decoder layers, got {layers}. "
+            "MiniMax H3 needs the Qwen3-VL-32B encoder (50 or 64 layers); a smaller Qwen3-VL cannot stand in."
+            if tap_layer >= 1
+            else f"Encoder: expected tap_layer from 1 to {layers}, got {tap_layer}. Use 50 for MiniMax H3."
+        )
+
+
+def _check_ids(ids: torch.Tensor, vocab_size: int) -> None:
+    if ids.dim() != 1 or ids.dtype != torch.int64 or not len(ids):
+        raise ValueError(
+            f"encode_ids: expected int64 ids of shape [S] with S >= 1, got {ids.dtype} {list(ids.shape)}. "
+            "Encode one sequence at a time, without a batch axis or padding."
+        )
+    low, high = int(ids.min()), int(ids.max())
+    if low < 0 or high >= vocab_size:
+        raise ValueError(
+            f"encode_ids: expected ids from 0 to {vocab_size - 1}, got {low} to {high}. "
+            "Use the tokenizer that belongs to this checkpoint."
+        )
+
+
+def _paired(
+    pixels: torch.Tensor | None, grids: torch.Tensor | None, pixels_name: str, grids_name: str
+) -> Patches | None:
+    if pixels is None and grids is None:
+        return None
+    if pixels is None or grids is None:
+        given, absent = (pixels_name, grids_name) if grids is None else (grids_name, pixels_name)
+        raise ValueError(
+            f"encode_ids: expected {pixels_name} and {grids_name} together, got {given} alone. Pass {absent}."
+        )
+    if grids.dim() != 2 or grids.shape[1] != 3:
+        raise ValueError(
+            f"encode_ids: expected {grids_name} of shape [n, 3], got {list(grids.shape)}. Pass t, h, w each."
+        )
+    rows = int(grids.prod(-1).sum())
+    if pixels.dim() != 2 or pixels.shape[0] != rows:
+        raise ValueError(
+            f"encode_ids: expected {pixels_name} of {rows} patches as {grids_name} says, got {list(pixels.shape)}. "
+            "Pass the patches and grids of the same processor call."
+        )
+    return Patches(pixels, grids)

@@ -1,0 +1,95 @@
+"""Where vision features stand in the token sequence, and the M-RoPE positions that follow from it.
+
+Contract: pads of one vision block form one run whose length equals rows * columns / 4 of its grid; a grid of several
+temporal steps is several blocks, each with its own run. Text advances all three axes by one; a block at position p
+spans (p, p + row, p + column) over the merged grid, and the next position is p + max(rows, columns) of that grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .tokens import IMAGE_PAD, VIDEO_PAD
+from .vision import Grid, VisionFeatures
+
+
+@dataclass(frozen=True)
+class Block:
+    """One run of pads: sequence indices [start, stop), the merged (rows, columns) and its offset in the features."""
+
+    start: int
+    stop: int
+    rows: int
+    columns: int
+    modality: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """A block together with the features of its modality."""
+
+    start: int
+    stop: int
+    offset: int
+    features: VisionFeatures
+
+    def rows(self, table: torch.Tensor) -> torch.Tensor:
+        """This block's rows [stop - start, D] of a feature table [M, D]."""
+        return table[self.offset : self.offset + self.stop - self.start]
+
+
+def find_blocks(ids: torch.Tensor, image_grids: Sequence[Grid], video_grids: Sequence[Grid], merge: int) -> list[Block]:
+    """ids int64 [S] -> blocks in sequence order. Raises ValueError with both numbers where pads and grids disagree."""
+    blocks = []
+    for modality, pad, grids in (("image", IMAGE_PAD, image_grids), ("video", VIDEO_PAD, video_grids)):
+        where = torch.nonzero(ids == pad)[:, 0].tolist()
+        sizes = [(h // merge, w // merge) for t, h, w in grids for _ in range(t)]
+        wanted = sum(rows * columns for rows, columns in sizes)
+        if wanted != len(where):
+            raise ValueError(
+                f"encode_ids: expected as many {modality} pads as features, got {len(where)} pads and {wanted} "
+                f"features. "
+                f"Pass the {modality} grids that belong to these ids."
+            )
+        blocks += _blocks_of(modality, where, sizes)
+    return sorted(blocks, key=lambda block: block.start)
+
+
+def _blocks_of(modality: str, where: list[int], sizes: list[tuple[int, int]]) -> list[Block]:
+    blocks, offset = [], 0
+    for rows, columns in sizes:
+        count = rows * columns
+        start, stop = where[offset], where[offset] + count
+        if where[offset + count - 1] != stop - 1:
+            raise ValueError(
+                f"encode_ids: expected {count} {modality} pads in one run from index {start} (grid {rows} x "
+                f"{columns} after "
+                f"merging), got a shorter run. Put each vision block's pads together, in the order of the grids."
+            )
+        blocks.append(Block(start, stop, rows, columns, modality, offset))
+        offset += count
+    return blocks
+
+
+def position_ids(length: int, blocks: Sequence[Block]) -> torch.Tensor:
+    """M-RoPE positions int64 [3, S] (time, row, column) for `length` tokens with these vision blocks."""
+    parts, done, position = [], 0, 0
+    for block in blocks:
+        text = block.start - done
+        parts.append(_text_positions(position, text))
+        position += text
+        row = torch.arange(block.rows).repeat_interleave(block.columns)
+        column = torch.arange(block.columns).repeat(block.rows)
+        parts.append(torch.stack((torch.zeros_like(row), row, column)) + position)
+        position += max(block.rows, block.columns)
+        done = block.stop
+    parts.append(_text_positions(position, length - done))
+    return torch.cat(parts, dim=1)
+
+
+def _text_positions(start: int, count: int) -> torch.Tensor:
+    return torch.arange(start, start + count).expand(3, -1)

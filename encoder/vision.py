@@ -1,0 +1,130 @@
+"""The vision tower: patches -> merged features and DeepStack features.
+
+Contract: `VisionTower(patches [N, 1536], grids) -> VisionFeatures(merged [M, D], deepstack 3 x [M, D])`, M = N / 4.
+Parameter names are the released ones below `model.visual`. Source: the released Qwen3-VL tower; patches stay in
+merge-block order throughout, so that four neighbours in the sequence are one 2 x 2 block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from .attention import frame_attention
+from .config import VisionConfig
+from .layers import Layers
+from .rope import RotaryTable, apply_rotary, interpolation_taps, patch_positions, vision_rotary
+
+Grid = tuple[int, int, int]  # (temporal steps, patch rows, patch columns)
+
+
+@dataclass(frozen=True)
+class VisionFeatures:
+    """merged [M, D]: what replaces the pads; deepstack: one [M, D] per tapped block, added after text layers 0, 1,
+    2."""
+
+    merged: torch.Tensor
+    deepstack: tuple[torch.Tensor, ...]
+
+
+class PatchEmbed(nn.Module):
+    def __init__(self, config: VisionConfig, layers: Layers):
+        super().__init__()
+        kernel = (config.in_channels, config.temporal_patch_size, config.patch_size, config.patch_size)
+        self.proj = layers.patch_projection(config.hidden_size, *kernel)
+
+    def forward(self, patches: torch.Tensor) -> torch.Tensor:
+        return self.proj(patches)
+
+
+class VisionAttention(nn.Module):
+    def __init__(self, config: VisionConfig, layers: Layers):
+        super().__init__()
+        self.num_heads = config.num_heads
+        self.qkv = layers.linear(config.hidden_size, 3 * config.hidden_size, bias=True)
+        self.proj = layers.linear(config.hidden_size, config.hidden_size, bias=True)
+
+    def forward(self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int]) -> torch.Tensor:
+        query, key, value = self.qkv(x).view(x.shape[0], 3, self.num_heads, -1).unbind(1)  # 3 x [N, H, Dh]
+        cos, sin = rotary.cos[:, None], rotary.sin[:, None]
+        query, key = (apply_rotary(y.float(), cos, sin).to(x.dtype) for y in (query, key))
+        return self.proj(frame_attention(query, key, value, frame_lengths))
+
+
+class VisionMLP(nn.Module):
+    def __init__(self, config: VisionConfig, layers: Layers):
+        super().__init__()
+        self.linear_fc1 = layers.linear(config.hidden_size, config.intermediate_size, bias=True)
+        self.linear_fc2 = layers.linear(config.intermediate_size, config.hidden_size, bias=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.linear_fc2(F.gelu(self.linear_fc1(x), approximate="tanh"))
+
+
+class VisionBlock(nn.Module):
+    def __init__(self, config: VisionConfig, layers: Layers):
+        super().__init__()
+        self.norm1 = layers.layer_norm(config.hidden_size)
+        self.norm2 = layers.layer_norm(config.hidden_size)
+        self.attn = VisionAttention(config, layers)
+        self.mlp = VisionMLP(config, layers)
+
+    def forward(self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int]) -> torch.Tensor:
+        x = x + self.attn(self.norm1(x), rotary, frame_lengths)
+        return x + self.mlp(self.norm2(x))
+
+
+class PatchMerger(nn.Module):
+    """2 x 2 patches -> one token of text width; DeepStack mergers normalise after the shuffle, the final one before."""
+
+    def __init__(self, config: VisionConfig, layers: Layers, after_shuffle: bool):
+        super().__init__()
+        self.width = config.merged_width
+        self.after_shuffle = after_shuffle
+        self.norm = layers.layer_norm(self.width if after_shuffle else config.hidden_size)
+        self.linear_fc1 = layers.linear(self.width, self.width, bias=True)
+        self.linear_fc2 = layers.linear(self.width, config.out_hidden_size, bias=True)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.norm(x.view(-1, self.width) if self.after_shuffle else x).view(-1, self.width)  # [M, 4 * width]
+        return self.linear_fc2(F.gelu(self.linear_fc1(x)))  # [M, D]
+
+
+class VisionTower(nn.Module):
+    def __init__(self, config: VisionConfig, layers: Layers):
+        super().__init__()
+        self.config = config
+        self.patch_embed = PatchEmbed(config, layers)
+        self.pos_embed = layers.position_table(config.num_position_embeddings, config.hidden_size)
+        self.blocks = nn.ModuleList(VisionBlock(config, layers) for _ in range(config.depth))
+        self.merger = PatchMerger(config, layers, after_shuffle=False)
+        self.deepstack_merger_list = nn.ModuleList(
+            PatchMerger(config, layers, after_shuffle=True) for _ in config.deepstack_visual_indexes
+        )
+
+    def embed(self, patches: torch.Tensor, grids: Sequence[Grid]) -> torch.Tensor:
+        """patches [N, 1536] -> [N, width]: projection plus interpolated positions, summed in float32 until added."""
+        x = self.patch_embed(patches)
+        side = int(self.config.num_position_embeddings**0.5)
+        taps, weights = interpolation_taps(grids, self.config.spatial_merge_size, side, x.device)
+        return x + self.pos_embed(x, taps, weights).to(x.dtype)
+
+    def forward(
+        self, patches: torch.Tensor, grids: Sequence[Grid], on_block: Callable[[int], None] | None = None
+    ) -> VisionFeatures:
+        """patches [N, 1536] on the compute device and in compute dtype; on_block(i) is called after each block."""
+        x = self.embed(patches, grids)
+        rotary = vision_rotary(patch_positions(grids, self.config.spatial_merge_size), self.config, x.device)
+        frame_lengths = [h * w for t, h, w in grids for _ in range(t)]
+        deepstack = []
+        for i, block in enumerate(self.blocks):
+            x = block(x, rotary, frame_lengths)
+            if i in self.config.deepstack_visual_indexes:
+                deepstack.append(self.deepstack_merger_list[len(deepstack)](x))
+            if on_block is not None:
+                on_block(i)
+        return VisionFeatures(self.merger(x), tuple(deepstack))

@@ -1,0 +1,115 @@
+"""Which released tensors an encoder needs, and putting them in their places.
+
+Contract: `WeightSlots` maps every needed released name to its leaf. Assigning replaces the placeholder by the given
+tensor itself (no copy, stored dtype kept). Names that the released checkpoint has but the tap does not need are
+skipped; any other name, a wrong shape, and missing tensors are errors that list all of them, before anything is
+changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import torch
+from torch import nn
+
+from .decoder import Decoder
+
+EMBED_TOKENS = "model.language_model.embed_tokens.weight"
+_UNNEEDED = ("lm_head.weight", "model.language_model.norm.weight")
+_LAYER = re.compile(r"model\.language_model\.layers\.(\d+)\.")
+
+
+def is_unneeded(name: str, tap_layer: int) -> bool:
+    """True for released tensors that hidden_states[tap_layer] does not depend on."""
+    layer = _LAYER.match(name)
+    return name in _UNNEEDED or bool(layer and int(layer.group(1)) >= tap_layer)
+
+
+def _listed(names: Iterable[str], limit: int = 2000) -> str:
+    names = sorted(names)
+    return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+class WeightSlots:
+    """The places of all weights of one encoder, by released name."""
+
+    def __init__(self, root: nn.Module, decoder: Decoder, leaf: type):
+        self.tap_layer = len(decoder.layers)
+        self._table = decoder.embed_tokens
+        self._leaves: dict[str, tuple[nn.Module, str]] = {}
+        for module_name, module in root.named_modules():
+            if isinstance(module, leaf):
+                for attribute in ("weight", "bias"):
+                    if getattr(module, attribute, None) is not None:
+                        self._leaves[f"{module_name}.{attribute}"] = (module, attribute)
+
+    @property
+    def names(self) -> list[str]:
+        """Every needed name, the embedding first, then the order of the forward pass."""
+        return [EMBED_TOKENS, *self._leaves]
+
+    def get(self, name: str) -> torch.Tensor:
+        if name == EMBED_TOKENS:
+            return self._table.weight
+        module, attribute = self._leaves[name]
+        return getattr(module, attribute)
+
+    def assign(self, name: str, tensor: torch.Tensor) -> None:
+        """Put `tensor` in the place of `name`; it is used as it is, not copied."""
+        if name == EMBED_TOKENS:
+            self._table.weight = tensor
+            return
+        module, attribute = self._leaves[name]
+        getattr(module, "at_rest", {}).pop(attribute, None)
+        setattr(module, attribute, nn.Parameter(tensor, requires_grad=False))
+
+    def missing(self) -> list[str]:
+        """Names whose place still holds a placeholder. A leaf moved to a `meta` compute device keeps its tensor at
+        rest."""
+        return [name for name in self.names if self.get(name).is_meta and not self._rests(name)]
+
+    def _rests(self, name: str) -> bool:
+        module, attribute = self._leaves.get(name, (None, ""))
+        return attribute in getattr(module, "at_rest", {})
+
+    def total_bytes(self) -> int:
+        return sum(self.get(name).numel() * self.get(name).element_size() for name in self.names)
+
+    def check_shapes(self, shapes: dict[str, tuple[int, ...]], who: str) -> None:
+        """Raise ValueError unless `shapes` has every needed name in its needed shape and no unknown one."""
+        needed = {name: tuple(self.get(name).shape) for name in self.names}
+        unknown = [name for name in shapes if name not in needed and not is_unneeded(name, self.tap_layer)]
+        if unknown:
+            raise ValueError(
+                f"{who}: expected released tensor names, got {len(unknown)} unknown: {_listed(unknown)}. "
+                "Pass the tensors of a MiniMax H3 text encoder under their released names."
+            )
+        absent = [name for name in needed if name not in shapes]
+        if absent:
+            raise ValueError(
+                f"{who}: expected {len(needed)} tensors, got {len(needed) - len(absent)}; missing: {_listed(absent)}. "
+                "Pass the whole checkpoint in one call."
+            )
+        wrong = [f"{n} is {list(shapes[n])}, not {list(s)}" for n, s in needed.items() if tuple(shapes[n]) != s]
+        if wrong:
+            raise ValueError(
+                f"{who}: expected the shapes of config.json, got {len(wrong)} others: {_listed(wrong, 8)}. "
+                "The config and the weights belong to different models."
+            )
+
+    def load(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
+        """Assign a whole checkpoint of (released name, tensor); returns the names loaded. Nothing changes on an
+        error."""
+        given = {name: tensor for name, tensor in pairs if not is_unneeded(name, self.tap_layer)}
+        self.check_shapes({name: tuple(tensor.shape) for name, tensor in given.items()}, "load_weights")
+        packed = [name for name, tensor in given.items() if not tensor.is_floating_point() or tensor.element_size() < 2]
+        if packed:
+            raise ValueError(
+                f"load_weights: expected bfloat16, float16 or float32 tensors, got packed ones: {_listed(packed, 8)}. "
+                "Open quantised files with load_encoder."
+            )
+        for name, tensor in given.items():
+            self.assign(name, tensor)
+        return set(given)
