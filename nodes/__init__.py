@@ -1,0 +1,1 @@
+"""ComfyUI nodes of the pack; `extension.py` is the table of contents. Nothing is imported here."""

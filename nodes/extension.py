@@ -1,0 +1,15 @@
+"""Table of contents: the nodes that this pack adds to ComfyUI, in menu order."""
+
+from __future__ import annotations
+
+from comfy_api.latest import ComfyExtension, io
+
+
+class H3TEExtension(ComfyExtension):
+    async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        from .encode_keyframes import EncodeKeyframes
+        from .encode_references import EncodeReferences
+        from .encoder_options import EncoderOptionsNode
+        from .load_text_encoder import LoadTextEncoder
+
+        return [LoadTextEncoder, EncodeReferences, EncodeKeyframes, EncoderOptionsNode]
