@@ -1,0 +1,34 @@
+"""The encoder's modules under the names of ComfyUI's own H3 text encoder, as the patcher and LoRA loaders see them.
+
+Contract: state-dict names are `qwen3vl_32b.transformer.model.layers.N...` and `qwen3vl_32b.transformer.visual...`. The
+modules are the encoder's own (shared, not copied). Source: comfy/text_encoders/minimax.py of ComfyUI >= 0.30.
+"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from ...encoder import CheckpointReport, Encoder
+
+WRAPPER = "qwen3vl_32b"  # the key of ComfyUI's H3 tokens and weights
+
+
+class HostTree(nn.Module):
+    """What stands in `CLIP.cond_stage_model` and in the patcher. `.encoder` computes, `.report` tells its origin."""
+
+    def __init__(self, encoder: Encoder, report: CheckpointReport | None = None):
+        super().__init__()
+        self.report = report
+        # past nn.Module's registry: a second registration would list every weight twice
+        object.__setattr__(self, "encoder", encoder)
+        transformer = nn.Module()
+        transformer.model = nn.Module()
+        transformer.model.layers = encoder.model.language_model.layers
+        if encoder.model.visual is not None:
+            transformer.visual = encoder.model.visual
+        self.add_module(WRAPPER, nn.Module())
+        self.get_submodule(WRAPPER).transformer = transformer
+
+    def get_dtype(self):
+        """Compute dtype, which the patcher asks for."""
+        return self.encoder.dtype
