@@ -1,0 +1,164 @@
+"""Which text encoders ComfyUI can see, and the file or folder that a saved widget value means.
+
+Contract: values are the relative names that CLIPLoader saves (its folders, legacy `clip/`, extra_model_paths), plus
+folders in the released layout as relative names ending in "/", plus `.gguf`. Recognised H3 encoders come first.
+Headers are read once per file state (path, time, size); nothing else is opened. A file that moved to another
+subfolder is found by its name.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import folder_paths
+
+from ...encoder import CheckpointReport, inspect_checkpoint
+
+logger = logging.getLogger(__name__)
+
+WHO = "Load MiniMax H3 Text Encoder (H3TE)"
+CATEGORY = "text_encoders"
+NOTHING = "(none found: put qwen3vl_32b_minimax_h3_bf16.safetensors into models/text_encoders)"
+HEADERS = (".safetensors", ".sft", ".gguf")  # files whose header can be read alone
+_GET = (
+    "Put qwen3vl_32b_minimax_h3_bf16.safetensors (from Comfy-Org's MiniMax H3 repackage), or the released text_encoder "
+    "folder with its config.json and shards, into one of these folders and reload the page"
+)
+
+State = tuple[tuple[str, int, int], ...]  # (name, mtime in ns, size) of each file that decides what a checkpoint is
+
+
+@dataclass(frozen=True)
+class Found:
+    """One entry of the combo: its saved value and where it lies."""
+
+    value: str
+    path: Path
+
+
+class _Listing:
+    """All files below the text encoder folders, walked again only when a folder changed."""
+
+    def __init__(self):
+        self.roots: tuple[str, ...] = ()
+        self.folders: dict[str, float] = {}
+        self.entries: tuple[Found, ...] = ()
+
+    def current(self) -> tuple[Found, ...]:
+        roots = tuple(folder_paths.get_folder_paths(CATEGORY))
+        if roots != self.roots or not self._fresh():
+            self._walk(roots)
+        return self.entries
+
+    def _fresh(self) -> bool:
+        if any(root not in self.folders and Path(root).is_dir() for root in self.roots):
+            return False  # a folder that was not there
+        try:
+            return all(Path(folder).stat().st_mtime == time for folder, time in self.folders.items())
+        except OSError:
+            return False
+
+    def _walk(self, roots: tuple[str, ...]) -> None:
+        self.roots, self.folders, found = roots, {}, {}
+        for root in roots:
+            names, folders = folder_paths.recursive_search(root, excluded_dir_names=[".git"])
+            self.folders.update(folders)
+            for value in [*_files(names), *_released_folders(names)]:
+                found.setdefault(value, Found(value, Path(root, value)))  # as ComfyUI: the first root wins
+        self.entries = tuple(found.values())
+
+
+_listing = _Listing()
+_reports: dict[str, tuple[State, CheckpointReport]] = {}
+
+
+def _files(names: list[str]) -> list[str]:
+    known = {*folder_paths.folder_names_and_paths[CATEGORY][1], ".gguf"}
+    return [name for name in names if Path(name).suffix.lower() in known]
+
+
+def _released_folders(names: list[str]) -> list[str]:
+    """Folders with config.json and shards, as relative names ending in "/"."""
+    shards = {Path(name).parent for name in names if name.endswith(".safetensors")}
+    configs = {Path(name).parent for name in names if Path(name).name == "config.json"}
+    return [f"{folder.as_posix()}/" for folder in sorted(shards & configs) if folder.parts]
+
+
+def combo_values() -> list[str]:
+    """The widget's values, recognised H3 encoders first; one explaining entry when there is none."""
+    entries = _listing.current()
+    recognised = {entry.value for entry in entries if is_h3(entry.path)}
+    return sorted((entry.value for entry in entries), key=lambda v: (v not in recognised, v)) or [NOTHING]
+
+
+def is_h3(path: Path) -> bool:
+    if path.is_file() and path.suffix.lower() not in HEADERS:
+        return False
+    return cached_report(path).is_h3
+
+
+def cached_report(path: Path) -> CheckpointReport:
+    """The header report of a file or folder, read again only when it changed."""
+    key, state = str(path), file_state(path)
+    if key not in _reports or _reports[key][0] != state:
+        _reports[key] = (state, inspect_checkpoint(path))
+    return _reports[key][1]
+
+
+def file_state(path: Path) -> State:
+    """(name, time, size) of a file, or of a folder's configs and shards: changes when the checkpoint does."""
+    if path.is_dir():
+        files = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".safetensors") and p.is_file())
+    else:
+        files = [path] if path.is_file() else []
+    stats = [(file.name, file.stat()) for file in files]
+    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+
+
+def resolve(value: str) -> Path:
+    """The file or folder that a saved value means. Raises ValueError that says what to put where or to choose."""
+    entries = _listing.current()
+    exact = [e.path for e in entries if e.value.replace("\\", "/") == value.replace("\\", "/")]
+    if exact:
+        return exact[0]
+    inside = _parent_folder(value)
+    if inside is not None:
+        return inside
+    moved = [e for e in entries if _base(e.value) == _base(value)] if value != NOTHING else []
+    if len(moved) == 1:
+        logger.warning("%s: %s is not there any more, using %s.", WHO, value, moved[0].value)
+        return moved[0].path
+    if moved:
+        raise ValueError(
+            f"{WHO}: expected text_encoder {value}, got {len(moved)} files of that name elsewhere: "
+            f"{', '.join(e.value for e in moved)}. Choose one of them."
+        )
+    raise ValueError(f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}.")
+
+
+def _parent_folder(value: str) -> Path | None:
+    """A folder below a root that is not listed itself, such as the parent of `text_encoder/`."""
+    if not value.endswith(("/", "\\")):
+        return None
+    relative = Path(value)
+    if relative.is_absolute() or ".." in relative.parts:
+        return None
+    places = (Path(root, value) for root in folder_paths.get_folder_paths(CATEGORY))
+    return next((place for place in places if place.is_dir()), None)
+
+
+def _base(value: str) -> str:
+    return value.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] + ("/" if value.endswith(("/", "\\")) else "")
+
+
+def _roots() -> str:
+    return ", ".join(folder_paths.get_folder_paths(CATEGORY))
+
+
+def bundled_tokenizer() -> Path:
+    """ComfyUI's own Qwen tokenizer folder, for checkpoints that come without one."""
+    import comfy.sd
+
+    return Path(comfy.sd.__file__).parent / "text_encoders" / "qwen25_tokenizer"
