@@ -21,17 +21,14 @@ LOGS = OUTPUT / "logs"
 REQUIREMENTS = ROOT / "scripts" / "requirements"
 
 
-def venv_python(venv: Path = VENV) -> Path:
-    """The interpreter inside a virtual environment."""
-    return venv / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+def venv_python() -> Path:
+    """The interpreter inside .venv."""
+    return VENV / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
 
 
-def site_packages(venv: Path = VENV) -> Path | None:
-    """The environment's package folder, found without starting its interpreter; None when there is none."""
-    if os.name == "nt":
-        folder = venv / "Lib" / "site-packages"
-        return folder if folder.is_dir() else None
-    return next(iter(sorted(venv.glob("lib/python3*/site-packages"))), None)
+def site_packages() -> Path | None:
+    """The package folder of .venv, found without starting its interpreter; None when there is none."""
+    return next(iter(VENV.glob("Lib/site-packages" if os.name == "nt" else "lib/python3*/site-packages")), None)
 
 
 def in_venv() -> bool:

@@ -27,6 +27,7 @@ from package_installer import SetupError, drop_cache, explain, install, missing,
 _DEV = layout.ROOT / "requirements-dev.txt"
 _NO_DEPS = layout.REQUIREMENTS / "no_deps.txt"
 _PACKAGE_LISTS = (_DEV, comfy_install.HOST_PACKAGES)
+_STOPPED = "set-up: stopped. Run it again: it goes on from here."
 
 
 def _say(text: str) -> None:
@@ -166,22 +167,33 @@ def set_up() -> Path:
 def enter() -> Path:
     """Sets up, then makes sure that the calling script runs in .venv; returns the ComfyUI folder to use.
 
-    In any other interpreter it runs the script again in .venv and exits with its status.
+    In any other interpreter it runs the script again in .venv and exits with its status. A script that another one
+    started finds everything set up (H3TE_SET_UP).
     """
-    if layout.in_venv() and os.environ.get("H3TE_SET_UP") == str(os.getppid()):
-        return preflight.foreign_host() or layout.PYPI_HOST
     try:
-        host = set_up()
+        host = (preflight.foreign_host() or layout.PYPI_HOST) if _is_set_up() else set_up()
     except SetupError as error:
         sys.exit(f"\n{error}\n")
-    if layout.in_venv():
-        return host
-    command = [str(layout.venv_python()), *sys.argv]
-    environment = layout.child_environment(H3TE_SET_UP=str(os.getpid()))
-    try:
-        sys.exit(subprocess.call(command, env=environment))
     except KeyboardInterrupt:
-        sys.exit(130)
+        sys.exit(f"\n{_STOPPED}")
+    if layout.in_venv():
+        os.environ.update(layout.child_environment(H3TE_SET_UP="1"))
+        return host
+    sys.exit(_call([str(layout.venv_python()), *sys.argv]))
+
+
+def _is_set_up() -> bool:
+    return layout.in_venv() and os.environ.get("H3TE_SET_UP") == "1"
+
+
+def _call(command: list[str]) -> int:
+    """Runs a command that gets the terminal's Ctrl-C itself; waits for it to end in order."""
+    with subprocess.Popen(command, env=layout.child_environment(H3TE_SET_UP="1")) as process:
+        while True:
+            try:
+                return process.wait()
+            except KeyboardInterrupt:
+                continue
 
 
 def main() -> None:
@@ -196,7 +208,7 @@ def main() -> None:
     except SetupError as error:
         sys.exit(f"\n{error}\n")
     except KeyboardInterrupt:
-        sys.exit("\nset-up: stopped. Run it again: it goes on from here.")
+        sys.exit(f"\n{_STOPPED}")
     if pip_log().exists():
         _say(f"set-up: the log is {pip_log()}")
 

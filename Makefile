@@ -1,0 +1,23 @@
+# Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
+PYTHON ?= python3
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-ui test test-host test-all lint clean
+
+help: ## list these targets
+	@$(PYTHON) scripts/help.py
+setup: ## make .venv and a ComfyUI inside the clone (every other target does it first)
+	@$(PYTHON) scripts/setup.py $(ARGS)
+demo: ## prove the encoder in a running ComfyUI; CHECKPOINT=/path/to/file-or-folder proves it on your own weights
+	@$(PYTHON) scripts/demo.py $(if $(CHECKPOINT),--checkpoint "$(CHECKPOINT)") $(ARGS)
+demo-ui: ## the same ComfyUI left open in the browser, with the nodes and example workflows
+	@$(PYTHON) scripts/demo.py --ui $(if $(CHECKPOINT),--checkpoint "$(CHECKPOINT)") $(ARGS)
+test: ## the tests; ARGS="-k tokens" passes arguments to pytest
+	@$(PYTHON) scripts/test.py $(ARGS)
+test-host: ## the tests that need a ComfyUI, against yours: COMFYUI_PATH=/path/to/ComfyUI
+	@$(PYTHON) scripts/test_host.py $(ARGS)
+test-all: ## every check there is, one after another, with a table at the end
+	@$(PYTHON) scripts/test_all.py
+lint: ## style, formatting and import boundaries
+	@$(PYTHON) scripts/lint.py
+clean: ## delete what set-up, demo and tests made (.venv, .comfyui, output)
+	@$(PYTHON) scripts/clean.py

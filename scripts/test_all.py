@@ -1,0 +1,62 @@
+"""Runs every check of the project, one after another, and prints a table: PASS, FAIL, or NOT RUN with the reason.
+
+A later check joins by one line in CHECKS.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import layout
+from setup import enter
+
+
+@dataclass(frozen=True)
+class Check:
+    """One target: its script with arguments, and a function that says why it cannot run here ("" when it can)."""
+
+    target: str
+    script: tuple[str, ...]
+    obstacle: Callable[[], str] = lambda: ""
+
+
+def _no_foreign_host() -> str:
+    return "" if os.environ.get("COMFYUI_PATH", "").strip() else "COMFYUI_PATH names no ComfyUI of yours"
+
+
+CHECKS = (
+    Check("lint", ("lint.py",)),
+    Check("test", ("test.py",)),
+    Check("demo", ("demo.py",)),
+    Check("test-host", ("test_host.py",), _no_foreign_host),
+)
+
+
+def run(check: Check) -> tuple[str, str, str]:
+    """Runs one check; returns a row (target, outcome, seconds or reason)."""
+    obstacle = check.obstacle()
+    if obstacle:
+        return check.target, "NOT RUN", obstacle
+    print(f"\n== make {check.target}", flush=True)
+    started = time.monotonic()
+    status = subprocess.call([sys.executable, str(layout.ROOT / "scripts" / check.script[0]), *check.script[1:]])
+    return check.target, "PASS" if status == 0 else "FAIL", f"{time.monotonic() - started:.0f} s"
+
+
+def main() -> int:
+    """Runs all; returns 1 when one failed."""
+    rows = [run(check) for check in CHECKS]
+    print()
+    for target, outcome, detail in rows:
+        print(f"  {outcome:<8} make {target:<10} {detail}")
+    return int(any(outcome == "FAIL" for _, outcome, _ in rows))
+
+
+if __name__ == "__main__":
+    enter()
+    sys.exit(main())

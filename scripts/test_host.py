@@ -1,0 +1,31 @@
+"""Runs the tests that need a ComfyUI against the one that COMFYUI_PATH names; arguments go to pytest."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from setup import enter
+from test import run_pytest
+
+HOST_FIXTURES = frozenset({"comfy", "host_server"})
+
+
+class HostTestsOnly:
+    """A pytest plugin that leaves out every test which asks for no ComfyUI."""
+
+    def pytest_collection_modifyitems(self, config, items: list) -> None:
+        """Keeps the tests whose fixtures include a host."""
+        kept = [item for item in items if HOST_FIXTURES.intersection(getattr(item, "fixturenames", ()))]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+
+
+if __name__ == "__main__":
+    if not os.environ.get("COMFYUI_PATH", "").strip():
+        sys.exit(
+            "test-host: expected COMFYUI_PATH to name a ComfyUI, got nothing. Run `make test-host "
+            "COMFYUI_PATH=/path/to/ComfyUI`; without one, `make test` covers the private ComfyUI inside the clone."
+        )
+    enter()
+    sys.exit(run_pytest(sys.argv[1:], [HostTestsOnly()]))
