@@ -11,9 +11,7 @@ Sizes are (width, height) in pixels here, as the rules and nodes have them. Imag
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -153,8 +151,7 @@ def resize_frames(frames: Any, width: int, height: int, *, where: str = "geometr
     video = to_uint8(frames, 4, where)
     if _size(video) == (width, height):
         return video
-    with ThreadPoolExecutor(max_workers=min(8, os.cpu_count() or 1)) as pool:  # PIL works outside the interpreter lock
-        return torch.stack(list(pool.map(lambda frame: _lanczos(frame, (width, height)), video)))
+    return torch.stack([_lanczos(frame, (width, height)) for frame in video])
 
 
 def fit_keyframe(pixels: Any, width: int, height: int, fit: str, *, where: str = "geometry") -> torch.Tensor:
