@@ -8,6 +8,7 @@ Contract: a frozen `EncoderConfig`; every value the forward pass needs and nothi
 from __future__ import annotations
 
 import logging
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -75,13 +76,13 @@ class EncoderConfig:
     def from_dict(cls, config: Mapping) -> EncoderConfig:
         """Read the dict of a Qwen3-VL `config.json`. Raises ValueError naming the key that is missing or
         unsupported."""
-        if "text_config" not in config:
+        text, vision = config.get("text_config"), config.get("vision_config")
+        if not isinstance(text, Mapping) or not isinstance(vision, (Mapping, type(None))):
             raise ValueError(
                 f"EncoderConfig: expected a Qwen3-VL config with text_config and vision_config, got keys "
                 f"{sorted(config)[:8]}. Use the config.json of the released text_encoder folder."
             )
-        vision = config.get("vision_config")
-        return cls(_text_from_dict(config["text_config"]), _vision_from_dict(vision) if vision else None)
+        return _checked(cls(_text_from_dict(text), _vision_from_dict(vision) if vision else None))
 
     @classmethod
     def from_shapes(cls, shapes: Mapping[str, tuple[int, ...]]) -> EncoderConfig:
@@ -91,13 +92,30 @@ class EncoderConfig:
         What shapes cannot tell (rope_theta, M-RoPE sections, epsilon, context) takes the released values.
         """
         has_vision = any(name.startswith("model.visual.") for name in shapes)
-        return cls(_text_from_shapes(shapes), _vision_from_shapes(shapes) if has_vision else None)
+        return _checked(cls(_text_from_shapes(shapes), _vision_from_shapes(shapes) if has_vision else None))
 
 
-def _required(section: Mapping, key: str, where: str):
-    if key not in section:
-        raise ValueError(f"EncoderConfig: expected {where}.{key} in config.json, got none. Restore the released file.")
-    return section[key]
+def _number(section: Mapping, where: str, key: str, kind: type = int, default=None):
+    """A positive number; `default` stands for an absent or null key, where there is one."""
+    value = section.get(key)
+    value = default if value is None else value
+    known = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if not known or value <= 0 or kind(value) != value:
+        raise ValueError(
+            f"EncoderConfig: expected {where}.{key} in config.json to be a number above 0, got {value!r}. "
+            "Restore the released file."
+        )
+    return kind(value)
+
+
+def _numbers(section: Mapping, where: str, key: str, default=None) -> tuple[int, ...]:
+    value = section.get(key, default)
+    if not isinstance(value, (list, tuple)) or not all(type(n) is int and n >= 0 for n in value):
+        raise ValueError(
+            f"EncoderConfig: expected {where}.{key} in config.json to be a list of whole numbers, got {value!r}. "
+            "Restore the released file."
+        )
+    return tuple(value)
 
 
 def _expect(where: str, got, *allowed) -> None:
@@ -109,63 +127,76 @@ def _expect(where: str, got, *allowed) -> None:
 
 
 def _text_from_dict(text: Mapping) -> TextConfig:
+    where = "text_config"
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    theta = rope.get("rope_theta", text.get("rope_theta"))
-    if theta is None:
-        raise ValueError("EncoderConfig: expected text_config.rope_theta in config.json, got none. Restore the file.")
+    if not isinstance(rope, Mapping):
+        raise ValueError(f"EncoderConfig: expected {where}.rope_scaling as an object, got {rope!r}. Restore the file.")
     _expect("text_config.rope_type", rope.get("rope_type", rope.get("type", "default")), "default", "mrope")
     _expect("text_config.mrope_interleaved", rope.get("mrope_interleaved", True), True)
     _expect("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
     _expect("text_config.attention_bias", text.get("attention_bias", False), False)
-    sizes = {
-        key: int(_required(text, key, "text_config"))
-        for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-    }
-    heads = sizes["num_attention_heads"]
-    config = TextConfig(
-        **sizes,
-        num_key_value_heads=int(text.get("num_key_value_heads") or heads),
-        head_dim=int(text.get("head_dim") or sizes["hidden_size"] // heads),
-        rms_norm_eps=float(text.get("rms_norm_eps", 1e-6)),
-        rope_theta=float(theta),
-        mrope_section=tuple(rope.get("mrope_section") or RELEASED_MROPE_SECTION),
-        max_position_embeddings=int(text.get("max_position_embeddings", 262_144)),
+    sizes = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+    found = {key: _number(text, where, key) for key in sizes}
+    heads = found["num_attention_heads"]
+    return TextConfig(
+        **found,
+        num_key_value_heads=_number(text, where, "num_key_value_heads", default=heads),
+        head_dim=_number(text, where, "head_dim", default=found["hidden_size"] // heads),
+        rms_norm_eps=_number(text, where, "rms_norm_eps", float, 1e-6),
+        rope_theta=_number({**text, **rope}, where, "rope_theta", float),
+        mrope_section=_numbers(rope, where, "mrope_section", RELEASED_MROPE_SECTION),
+        max_position_embeddings=_number(text, where, "max_position_embeddings", default=262_144),
     )
-    return _checked_text(config)
 
 
-def _checked_text(config: TextConfig) -> TextConfig:
-    if sum(config.mrope_section) * 2 != config.head_dim:
-        raise ValueError(
-            f"EncoderConfig: expected mrope_section to sum to half of head_dim ({config.head_dim // 2}), "
-            f"got {list(config.mrope_section)}. Restore the released config.json."
-        )
-    if config.num_attention_heads % config.num_key_value_heads:
-        raise ValueError(
-            f"EncoderConfig: expected query heads in whole groups per key-value head, got {config.num_attention_heads} "
-            f"and {config.num_key_value_heads}. Restore the released config.json."
-        )
+def _checked(config: EncoderConfig) -> EncoderConfig:
+    text, vision = config.text, config.vision
+    heads, groups = text.num_attention_heads, text.num_key_value_heads
+    _agree("three mrope_sections with the sum head_dim / 2", list(text.mrope_section), text.head_dim / 2,
+           len(text.mrope_section) == 3 and sum(text.mrope_section) * 2 == text.head_dim)  # fmt: skip
+    _agree("query heads in whole groups per key-value head", heads, groups,
+           min(heads, groups) > 0 and heads % groups == 0)  # fmt: skip
+    if vision is not None:
+        side, taps = vision.num_position_embeddings**0.5, vision.deepstack_visual_indexes
+        _agree("the tower's out_hidden_size to be the decoder's hidden_size", vision.out_hidden_size, text.hidden_size,
+               vision.out_hidden_size == text.hidden_size)  # fmt: skip
+        _agree("deepstack_visual_indexes to rise and to stay below depth", list(taps), vision.depth,
+               all(a < b for a, b in zip(taps, (*taps[1:], vision.depth), strict=True)))  # fmt: skip
+        _agree("a vision head width that divides by 4", vision.hidden_size, vision.num_heads,
+               vision.hidden_size % (4 * vision.num_heads) == 0)  # fmt: skip
+        _agree("a square number of num_position_embeddings", vision.num_position_embeddings, side, side % 1 == 0)
     return config
 
 
+def _agree(expected: str, first, second, agreed: bool) -> None:
+    if not agreed:
+        raise ValueError(
+            f"EncoderConfig: expected {expected}, got {first} and {second}. These are not the dimensions of a released "
+            "encoder: restore its config.json."
+        )
+
+
 def _vision_from_dict(vision: Mapping) -> VisionConfig:
+    where = "vision_config"
     _expect("vision_config.hidden_act", vision.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
     keys = ("hidden_size", "intermediate_size", "depth", "num_heads", "out_hidden_size", "num_position_embeddings")
     optional = ("in_channels", "patch_size", "temporal_patch_size", "spatial_merge_size")
     return VisionConfig(
-        **{key: int(_required(vision, key, "vision_config")) for key in keys},
-        **{key: int(vision[key]) for key in optional if key in vision},
-        deepstack_visual_indexes=tuple(_required(vision, "deepstack_visual_indexes", "vision_config")),
+        **{key: _number(vision, where, key) for key in keys},
+        **{key: _number(vision, where, key) for key in optional if key in vision},
+        deepstack_visual_indexes=_numbers(vision, where, "deepstack_visual_indexes"),
     )
 
 
-def _shape(shapes: Mapping[str, tuple[int, ...]], name: str) -> tuple[int, ...]:
-    if name not in shapes:
+def _shape(shapes: Mapping[str, tuple[int, ...]], name: str, rank: int) -> tuple[int, ...]:
+    shape = shapes.get(name)
+    if shape is None or len(shape) != rank or 0 in shape:
+        got = "none" if shape is None else f"the shape {list(shape)}"
         raise ValueError(
-            f"EncoderConfig: expected the tensor {name} to read the dimensions from, got none. "
+            f"EncoderConfig: expected the tensor {name} of {rank} axes to read the dimensions from, got {got}. "
             "The file is incomplete or of another model."
         )
-    return tuple(shapes[name])
+    return tuple(shape)
 
 
 def _count(shapes: Mapping[str, tuple[int, ...]], pattern: str) -> int:
@@ -175,32 +206,30 @@ def _count(shapes: Mapping[str, tuple[int, ...]], pattern: str) -> int:
 
 def _text_from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> TextConfig:
     layer = "model.language_model.layers.0."
-    vocab_size, hidden_size = _shape(shapes, "model.language_model.embed_tokens.weight")
-    head_dim = _shape(shapes, layer + "self_attn.q_norm.weight")[0]
-    return _checked_text(
-        TextConfig(
-            hidden_size=hidden_size,
-            intermediate_size=_shape(shapes, layer + "mlp.gate_proj.weight")[0],
-            num_hidden_layers=_count(shapes, r"model\.language_model\.layers\.(\d+)\."),
-            num_attention_heads=_shape(shapes, layer + "self_attn.q_proj.weight")[0] // head_dim,
-            num_key_value_heads=_shape(shapes, layer + "self_attn.k_proj.weight")[0] // head_dim,
-            head_dim=head_dim,
-            vocab_size=vocab_size,
-        )
+    vocab_size, hidden_size = _shape(shapes, "model.language_model.embed_tokens.weight", 2)
+    head_dim = _shape(shapes, layer + "self_attn.q_norm.weight", 1)[0]
+    return TextConfig(
+        hidden_size=hidden_size,
+        intermediate_size=_shape(shapes, layer + "mlp.gate_proj.weight", 2)[0],
+        num_hidden_layers=_count(shapes, r"model\.language_model\.layers\.(\d+)\."),
+        num_attention_heads=_shape(shapes, layer + "self_attn.q_proj.weight", 2)[0] // head_dim,
+        num_key_value_heads=_shape(shapes, layer + "self_attn.k_proj.weight", 2)[0] // head_dim,
+        head_dim=head_dim,
+        vocab_size=vocab_size,
     )
 
 
 def _vision_from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> VisionConfig:
-    hidden_size, in_channels, temporal, patch, _ = _shape(shapes, "model.visual.patch_embed.proj.weight")
+    hidden_size, in_channels, temporal, patch, _ = _shape(shapes, "model.visual.patch_embed.proj.weight", 5)
     depth = _count(shapes, r"model\.visual\.blocks\.(\d+)\.")
     mergers = _count(shapes, r"model\.visual\.deepstack_merger_list\.(\d+)\.")
     return VisionConfig(
         hidden_size=hidden_size,
-        intermediate_size=_shape(shapes, "model.visual.blocks.0.mlp.linear_fc1.weight")[0],
+        intermediate_size=_shape(shapes, "model.visual.blocks.0.mlp.linear_fc1.weight", 2)[0],
         depth=depth,
         num_heads=max(1, hidden_size // VISION_HEAD_DIM),
-        out_hidden_size=_shape(shapes, "model.visual.merger.linear_fc2.weight")[0],
-        num_position_embeddings=_shape(shapes, "model.visual.pos_embed.weight")[0],
+        out_hidden_size=_shape(shapes, "model.visual.merger.linear_fc2.weight", 2)[0],
+        num_position_embeddings=_shape(shapes, "model.visual.pos_embed.weight", 2)[0],
         deepstack_visual_indexes=_deepstack_indexes(depth, mergers),
         in_channels=in_channels,
         patch_size=patch,
