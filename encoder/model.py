@@ -20,6 +20,7 @@ from .pixels import Patches
 from .placement import Block, Placement, find_blocks, position_ids
 from .presentation import Presentation, present
 from .rope import text_rotary
+from .token_inputs import check_ids, grid_list, pair_patches
 from .tokens import H3Tokenizer, TokenSequence, tokenize
 from .vision import Grid, VisionFeatures, VisionTower
 from .weights import WeightSlots
@@ -83,7 +84,7 @@ class Encoder(nn.Module):
     ):
         super().__init__()
         _check_dtype(dtype)
-        _check_tap(tap_layer, config.text.num_hidden_layers)
+        check_tap(tap_layer, config.text.num_hidden_layers)
         ops = ops or PlainOps()
         self.config, self.dtype, self.tap_layer = config, dtype, tap_layer
         self.device = torch.device(device)
@@ -168,14 +169,23 @@ class Encoder(nn.Module):
 
         Pixels and grids come together; pads must equal features. Raises ValueError with both numbers otherwise.
         """
-        _check_ids(input_ids, self.config.text.vocab_size)
+        check_ids(input_ids, self.config.text.vocab_size)
         patches = {
-            "image": _paired(pixel_values, image_grid_thw, "pixel_values", "image_grid_thw"),
-            "video": _paired(pixel_values_videos, video_grid_thw, "pixel_values_videos", "video_grid_thw"),
+            "image": self._paired(pixel_values, image_grid_thw, "pixel_values", "image_grid_thw"),
+            "video": self._paired(pixel_values_videos, video_grid_thw, "pixel_values_videos", "video_grid_thw"),
         }
         return self._hidden(input_ids.cpu(), patches, progress, self.device)
 
     forward = encode_ids
+
+    def _paired(
+        self, pixels: torch.Tensor | None, grids: torch.Tensor | None, pixels_name: str, grids_name: str
+    ) -> Patches | None:
+        if pixels is None and grids is None:
+            return None
+        self._check_vision()
+        vision = self.config.vision
+        return pair_patches(pixels, grids, pixels_name, grids_name, vision.patch_width, vision.spatial_merge_size)
 
     @torch.no_grad()
     def _hidden(
@@ -186,7 +196,8 @@ class Encoder(nn.Module):
         device: torch.device,
     ) -> torch.Tensor:
         grids = {modality: grid_list(p) for modality, p in patches.items()}
-        self._check_vision(grids)
+        if any(grids.values()):
+            self._check_vision()
         merge = self.config.vision.spatial_merge_size if self.config.vision else 1
         blocks = find_blocks(ids, grids["image"], grids["video"], merge)
         self.materialise()
@@ -229,8 +240,8 @@ class Encoder(nn.Module):
         seen = sum(p is not None for p in patches.values())
         return self.tap_layer + seen * (self.config.vision.depth if self.config.vision else 0)
 
-    def _check_vision(self, grids: Mapping[str, list[Grid]]) -> None:
-        if self.config.vision is None and any(grids.values()):
+    def _check_vision(self) -> None:
+        if self.config.vision is None:
             raise ValueError(
                 "Encoder: expected a text-only request, got pictures: this checkpoint has no vision tower (visual.*). "
                 "Load a file that holds it, such as qwen3vl_32b_minimax_h3_bf16.safetensors or the official "
@@ -247,11 +258,6 @@ class Encoder(nn.Module):
         return self.tokenizer
 
 
-def grid_list(patches: Patches | None) -> list[Grid]:
-    """Grids as Python ints, so that no later step waits for a device."""
-    return [] if patches is None else [tuple(grid) for grid in patches.grid_thw.tolist()]
-
-
 def _check_dtype(dtype: torch.dtype) -> None:
     if dtype not in COMPUTE_DTYPES:
         raise ValueError(
@@ -260,7 +266,8 @@ def _check_dtype(dtype: torch.dtype) -> None:
         )
 
 
-def _check_tap(tap_layer: int, layers: int) -> None:
+def check_tap(tap_layer: int, layers: int) -> None:
+    """Raise ValueError unless a decoder of that many layers has `hidden_states[tap_layer]`."""
     if not 1 <= tap_layer <= layers:
         raise ValueError(
             f"Encoder: expected a checkpoint of at least {tap_layer} decoder layers, got {layers}. "
@@ -268,40 +275,3 @@ def _check_tap(tap_layer: int, layers: int) -> None:
             if tap_layer >= 1
             else f"Encoder: expected tap_layer from 1 to {layers}, got {tap_layer}. Use 50 for MiniMax H3."
         )
-
-
-def _check_ids(ids: torch.Tensor, vocab_size: int) -> None:
-    if ids.dim() != 1 or ids.dtype != torch.int64 or not len(ids):
-        raise ValueError(
-            f"encode_ids: expected int64 ids of shape [S] with S >= 1, got {ids.dtype} {list(ids.shape)}. "
-            "Encode one sequence at a time, without a batch axis or padding."
-        )
-    low, high = int(ids.min()), int(ids.max())
-    if low < 0 or high >= vocab_size:
-        raise ValueError(
-            f"encode_ids: expected ids from 0 to {vocab_size - 1}, got {low} to {high}. "
-            "Use the tokenizer that belongs to this checkpoint."
-        )
-
-
-def _paired(
-    pixels: torch.Tensor | None, grids: torch.Tensor | None, pixels_name: str, grids_name: str
-) -> Patches | None:
-    if pixels is None and grids is None:
-        return None
-    if pixels is None or grids is None:
-        given, absent = (pixels_name, grids_name) if grids is None else (grids_name, pixels_name)
-        raise ValueError(
-            f"encode_ids: expected {pixels_name} and {grids_name} together, got {given} alone. Pass {absent}."
-        )
-    if grids.dim() != 2 or grids.shape[1] != 3:
-        raise ValueError(
-            f"encode_ids: expected {grids_name} of shape [n, 3], got {list(grids.shape)}. Pass t, h, w each."
-        )
-    rows = int(grids.prod(-1).sum())
-    if pixels.dim() != 2 or pixels.shape[0] != rows:
-        raise ValueError(
-            f"encode_ids: expected {pixels_name} of {rows} patches as {grids_name} says, got {list(pixels.shape)}. "
-            "Pass the patches and grids of the same processor call."
-        )
-    return Patches(pixels, grids)

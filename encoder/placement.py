@@ -60,19 +60,28 @@ def find_blocks(ids: torch.Tensor, image_grids: Sequence[Grid], video_grids: Seq
 
 
 def _blocks_of(modality: str, where: list[int], sizes: list[tuple[int, int]]) -> list[Block]:
+    """where: indices of this modality's pads; sizes: merged (rows, columns) of each block."""
     blocks, offset = [], 0
     for rows, columns in sizes:
-        count = rows * columns
-        start, stop = where[offset], where[offset] + count
-        if where[offset + count - 1] != stop - 1:
+        start, count = where[offset], rows * columns
+        run = _run_length(where, offset)
+        if run != count:
             raise ValueError(
-                f"encode_ids: expected {count} {modality} pads in one run from index {start} (grid {rows} x "
-                f"{columns} after "
-                f"merging), got a shorter run. Put each vision block's pads together, in the order of the grids."
+                f"encode_ids: expected {count} {modality} pads in one run from index {start} (grid {rows} x {columns} "
+                f"after merging), got {run}. Put each vision block's pads together, between its start and end markers, "
+                "in the order of the grids."
             )
-        blocks.append(Block(start, stop, rows, columns, modality, offset))
+        blocks.append(Block(start, start + count, rows, columns, modality, offset))
         offset += count
     return blocks
+
+
+def _run_length(where: list[int], first: int) -> int:
+    """How many consecutive indices follow from where[first] on, itself included."""
+    last = first
+    while last + 1 < len(where) and where[last + 1] == where[last] + 1:
+        last += 1
+    return last + 1 - first
 
 
 def position_ids(length: int, blocks: Sequence[Block]) -> torch.Tensor:
