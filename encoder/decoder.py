@@ -82,11 +82,15 @@ class Decoder(nn.Module):
         placements: Sequence[Placement] = (),
         on_layer: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
-        """hidden [S, D] with the merged features already in place; DeepStack level i is added after layer i."""
+        """hidden [S, D] with the merged features already in place; DeepStack level i is added after layer i.
+
+        The last layer's own level would be added after `hidden_states[tap_layer]` is taken, so it is left out.
+        """
+        last = len(self.layers) - 1
         for i, layer in enumerate(self.layers):
             hidden = layer(hidden, rotary)
             for place in placements:
-                if i < len(place.features.deepstack):
+                if i < min(last, len(place.features.deepstack)):
                     hidden[place.start : place.stop] += place.rows(place.features.deepstack[i])
             if on_layer is not None:
                 on_layer(i)
