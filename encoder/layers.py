@@ -43,16 +43,19 @@ class Leaf(nn.Module):
     def _apply(self, fn, recurse: bool = True):
         for name, param in list(self._parameters.items()):
             if param is not None:
-                moved = self._moved(name, param.data, fn)
-                if moved is not param.data:
+                tensor = param.data
+                moved = self._moved(name, tensor, fn)
+                if moved is not tensor:
                     self._parameters[name] = nn.Parameter(moved, requires_grad=False)
         return self
 
     def _moved(self, name: str, tensor: torch.Tensor, fn) -> torch.Tensor:
+        if tensor.is_meta and name not in self.at_rest:  # a placeholder has nothing to move: its weight comes later
+            return tensor
         probe = fn(torch.empty(0, dtype=tensor.dtype))
         if probe.dtype != tensor.dtype:  # a change of dtype is a new tensor: nothing at rest answers for it
-            self.at_rest.pop(name, None)
-            return fn(tensor)
+            rested = self.at_rest.pop(name, tensor)
+            return fn(rested if tensor.is_meta else tensor)
         if probe.device == tensor.device:
             return tensor
         if probe.device.type == "cpu" and name in self.at_rest:
