@@ -13,13 +13,13 @@ from pathlib import Path
 import torch
 
 from .checkpoint.catalog import Catalog, open_catalog
+from .checkpoint.fit import STORED_DTYPES, check_fit
+from .checkpoint.formats import format_problem
 from .checkpoint.reader import CheckpointReader
-from .checkpoint.report import count_layers, read_dimensions, unserved_format
+from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
 from .config import EncoderConfig
 from .model import SELECTED_LAYER, Encoder
 from .tokens import H3Tokenizer, find_tokenizer
-
-SAFETENSORS_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
 
 
 def build_encoder(
@@ -71,27 +71,17 @@ def load_encoder(
 
 
 def _check_served(catalog: Catalog, tap_layer: int) -> None:
-    problem = unserved_format(catalog)
+    problem = foreign_problem(catalog) or format_problem(catalog) or depth_problem(catalog, tap_layer)
     if problem is not None:
         raise ValueError(problem)
-    layers = count_layers(catalog)
-    if layers < tap_layer:
-        raise ValueError(
-            f"{catalog.path.name}: expected at least {tap_layer} decoder layers, got {layers}. "
-            "MiniMax H3 needs the Qwen3-VL-32B encoder (50 or 64 layers)."
-        )
 
 
 def _adopt(encoder: Encoder, catalog: Catalog) -> None:
     """Check the catalog against the encoder's slots and give each placeholder the dtype that is stored."""
-    needed = {name: catalog.entries[name] for name in encoder.slots.names if name in catalog.entries}
-    encoder.slots.check_shapes({name: entry.shape for name, entry in needed.items()}, catalog.path.name)
-    for name, entry in needed.items():
-        if entry.dtype not in SAFETENSORS_DTYPES:
-            raise ValueError(
-                f"{catalog.path.name}: expected {name} in bf16, fp16 or fp32, got {entry.dtype}. Use the bf16 file."
-            )
-        encoder.slots.assign(name, torch.empty(entry.shape, dtype=SAFETENSORS_DTYPES[entry.dtype], device="meta"))
+    check_fit(catalog, encoder.slots.shapes, encoder.tap_layer)
+    for name in encoder.slots.names:
+        entry = catalog.entries[name]
+        encoder.slots.assign(name, torch.empty(entry.shape, dtype=STORED_DTYPES[entry.dtype], device="meta"))
     encoder.source = CheckpointReader(catalog)
 
 

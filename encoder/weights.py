@@ -9,7 +9,7 @@ changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from torch import nn
@@ -17,6 +17,8 @@ from torch import nn
 from .decoder import Decoder
 
 EMBED_TOKENS = "model.language_model.embed_tokens.weight"
+PLAIN = (torch.bfloat16, torch.float16, torch.float32)  # what can be stored unpacked
+Shape = tuple[int, ...]
 _UNNEEDED = ("lm_head.weight", "model.language_model.norm.weight")
 _LAYER = re.compile(r"model\.language_model\.layers\.(\d+)\.")
 
@@ -30,6 +32,28 @@ def is_unneeded(name: str, tap_layer: int) -> bool:
 def _listed(names: Iterable[str], limit: int = 2000) -> str:
     names = sorted(names)
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
+
+
+def check_shapes(needed: Mapping[str, Shape], found: Mapping[str, Shape], tap_layer: int, who: str) -> None:
+    """Raise ValueError unless `found` has every needed name in its needed shape and no unknown one."""
+    unknown = [name for name in found if name not in needed and not is_unneeded(name, tap_layer)]
+    if unknown:
+        raise ValueError(
+            f"{who}: expected released tensor names, got {len(unknown)} unknown: {_listed(unknown)}. "
+            "Pass the tensors of a MiniMax H3 text encoder under their released names."
+        )
+    absent = [name for name in needed if name not in found]
+    if absent:
+        raise ValueError(
+            f"{who}: expected {len(needed)} tensors, got {len(needed) - len(absent)}; missing: {_listed(absent)}. "
+            "Pass the whole checkpoint in one call."
+        )
+    wrong = [f"{n} is {list(found[n])}, not {list(s)}" for n, s in needed.items() if tuple(found[n]) != tuple(s)]
+    if wrong:
+        raise ValueError(
+            f"{who}: expected the shapes of config.json, got {len(wrong)} others: {_listed(wrong, 8)}. "
+            "The config and the weights belong to different models."
+        )
 
 
 class WeightSlots:
@@ -77,38 +101,22 @@ class WeightSlots:
     def total_bytes(self) -> int:
         return sum(self.get(name).numel() * self.get(name).element_size() for name in self.names)
 
-    def check_shapes(self, shapes: dict[str, tuple[int, ...]], who: str) -> None:
-        """Raise ValueError unless `shapes` has every needed name in its needed shape and no unknown one."""
-        needed = {name: tuple(self.get(name).shape) for name in self.names}
-        unknown = [name for name in shapes if name not in needed and not is_unneeded(name, self.tap_layer)]
-        if unknown:
-            raise ValueError(
-                f"{who}: expected released tensor names, got {len(unknown)} unknown: {_listed(unknown)}. "
-                "Pass the tensors of a MiniMax H3 text encoder under their released names."
-            )
-        absent = [name for name in needed if name not in shapes]
-        if absent:
-            raise ValueError(
-                f"{who}: expected {len(needed)} tensors, got {len(needed) - len(absent)}; missing: {_listed(absent)}. "
-                "Pass the whole checkpoint in one call."
-            )
-        wrong = [f"{n} is {list(shapes[n])}, not {list(s)}" for n, s in needed.items() if tuple(shapes[n]) != s]
-        if wrong:
-            raise ValueError(
-                f"{who}: expected the shapes of config.json, got {len(wrong)} others: {_listed(wrong, 8)}. "
-                "The config and the weights belong to different models."
-            )
+    @property
+    def shapes(self) -> dict[str, Shape]:
+        """The needed shape of every needed name."""
+        return {name: tuple(self.get(name).shape) for name in self.names}
 
     def load(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Assign a whole checkpoint of (released name, tensor); returns the names loaded. Nothing changes on an
         error."""
         given = {name: tensor for name, tensor in pairs if not is_unneeded(name, self.tap_layer)}
-        self.check_shapes({name: tuple(tensor.shape) for name, tensor in given.items()}, "load_weights")
-        packed = [name for name, tensor in given.items() if not tensor.is_floating_point() or tensor.element_size() < 2]
-        if packed:
+        found = {name: tuple(tensor.shape) for name, tensor in given.items()}
+        check_shapes(self.shapes, found, self.tap_layer, "load_weights")
+        other = [f"{name} ({t.dtype}, {t.device})" for name, t in given.items() if t.dtype not in PLAIN or t.is_meta]
+        if other:
             raise ValueError(
-                f"load_weights: expected bfloat16, float16 or float32 tensors, got packed ones: {_listed(packed, 8)}. "
-                "Open quantised files with load_encoder."
+                f"load_weights: expected bfloat16, float16 or float32 tensors with data, got {_listed(other, 8)}. "
+                "Pass the tensors of the bf16 checkpoint."
             )
         for name, tensor in given.items():
             self.assign(name, tensor)

@@ -8,13 +8,17 @@ not opened, not even their headers. Missing shards and broken files are ValueErr
 from __future__ import annotations
 
 import json
+import logging
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..weights import is_unneeded
+from ..weights import EMBED_TOKENS, is_unneeded
 from .header import Header, TensorEntry, read_header
 from .names import find_layout, released_name
+
+logger = logging.getLogger(__name__)
 
 INDEX = "model.safetensors.index.json"
 SUBFOLDERS = ("text_encoder", "FL2VA/text_encoder", "Ref2VA/text_encoder")
@@ -78,9 +82,34 @@ def _open_lone(folder: Path) -> Catalog:
 
 def _open_single(path: Path) -> Catalog:
     header = read_header(path)
+    _check_whole(path)
     layout = find_layout(header.tensors)
-    config = _config_of(header) or read_config(path.parent, strict=False)
-    return Catalog(path, layout, _renamed([header], layout), config, header.metadata, (path,))
+    entries = _renamed([header], layout)
+    config = _config_of(header) or _config_beside(path, entries)
+    return Catalog(path, layout, entries, config, header.metadata, (path,))
+
+
+def _config_beside(path: Path, entries: Mapping[str, TensorEntry]) -> Mapping | None:
+    """config.json in the folder of a single file, where many models may lie: another model's is passed over."""
+    config = read_config(path.parent, strict=False)
+    embedding = entries.get(EMBED_TOKENS)
+    if config is None or embedding is None:
+        return config
+    text = config["text_config"]
+    if isinstance(text, Mapping) and [text.get("hidden_size")] == list(embedding.shape[-1:]):
+        return config
+    logger.warning("%s: the config.json beside it is another model's and is not used.", path.name)
+    return None
+
+
+def _check_whole(path: Path) -> None:
+    """One shard of several is not a checkpoint: people pick it in a file list."""
+    shard = re.search(r"-\d+-of-(\d+)\.safetensors$", path.name)
+    if shard and int(shard.group(1)) > 1:
+        raise ValueError(
+            f"{path.name}: expected a whole checkpoint, got one of {int(shard.group(1))} shards. "
+            f"Point to the folder that holds them all and {INDEX}."
+        )
 
 
 def _open_index(folder: Path, tap_layer: int) -> Catalog:
@@ -90,8 +119,8 @@ def _open_index(folder: Path, tap_layer: int) -> Catalog:
     layout = find_layout(weight_map)
     files: dict[str, list[str]] = {}
     for name, file in weight_map.items():
-        if not is_unneeded(released_name(name, layout), tap_layer):
-            files.setdefault(_inside(file), []).append(name)
+        if _inside(file) and not is_unneeded(released_name(name, layout), tap_layer):
+            files.setdefault(file, []).append(name)
     _check_present(folder, files)
     needed = tuple(folder / file for file in sorted(files))
     headers = [read_header(file) for file in needed]
@@ -104,10 +133,10 @@ def _open_index(folder: Path, tap_layer: int) -> Catalog:
 
 
 def _inside(file: str) -> str:
-    if Path(file).name != file or file in ("", ".", ".."):
+    if not isinstance(file, str) or Path(file).name != file or file in ("", ".", ".."):
         raise ValueError(
             f"{INDEX}: expected plain file names in weight_map, got {file!r}. Download the index file again from "
-            f"its source."
+            "its source."
         )
     return file
 
@@ -145,7 +174,7 @@ def _config_of(header: Header) -> Mapping | None:
         return None
     try:
         config = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return config if isinstance(config, dict) and "text_config" in config else None
 
@@ -167,7 +196,7 @@ def read_config(folder: Path, strict: bool) -> Mapping | None:
 def _read_json(path: Path) -> dict:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path.name}: expected JSON, got unreadable text ({error}). Download the file again."
         ) from error

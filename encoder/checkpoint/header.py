@@ -8,10 +8,15 @@ data) and the failures that people report: partial downloads, git-lfs pointers, 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
+DTYPE_BYTES = {
+    "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
+    "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
+}  # fmt: skip
 _LFS = b"version https://git-lfs"
 
 
@@ -43,8 +48,16 @@ def read_header(path: Path) -> Header:
         file.seek(8)
         raw = _parsed(path, file.read(length))
     metadata = raw.pop("__metadata__", {})
+    if not isinstance(metadata, dict):
+        raise ValueError(f"{path.name}: expected __metadata__ to be an object, got {metadata!r:.60}. Replace the file.")
     tensors = {name: _entry(path, name, fields) for name, fields in raw.items()}
-    end = 8 + length + max((int(fields["data_offsets"][1]) for fields in raw.values()), default=0)
+    _check_complete(path, size, 8 + length, raw, tensors)
+    return Header(tensors, metadata, size)
+
+
+def _check_complete(path: Path, size: int, start: int, raw: dict, tensors: dict[str, TensorEntry]) -> None:
+    """Offsets end where the file ends, and every byte of data belongs to one tensor."""
+    end = start + max((int(fields["data_offsets"][1]) for fields in raw.values()), default=0)
     if end != size:
         raise ValueError(
             f"{path.name}: expected {end:,} bytes as its header says, got {size:,}. "
@@ -54,7 +67,12 @@ def read_header(path: Path) -> Header:
                 else "The file is damaged: replace it."
             )
         )
-    return Header(tensors, metadata, size)
+    held = sum(entry.nbytes for entry in tensors.values())
+    if held != end - start:
+        raise ValueError(
+            f"{path.name}: expected tensors that fill {end - start:,} bytes without gap or overlap, got {held:,}. "
+            "The file is damaged: replace it."
+        )
 
 
 def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
@@ -65,10 +83,11 @@ def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
         ),
         (b"GGUF", "a GGUF file. This release opens safetensors: use the bf16 file or the official folder"),
         (b"PK\x03\x04", "a zip or PyTorch pickle, which is never opened. Use the .safetensors file"),
-        (b"\x80\x02", "a pickle, which is never opened. Use the .safetensors file"),
+        *((bytes((0x80, n)), "a pickle, which is never opened. Use the .safetensors file") for n in range(2, 6)),
     )
     for magic, what in kinds:
-        if start.startswith(magic):
+        # a header of 640 bytes begins as a pickle does, but its JSON follows
+        if start.startswith(magic) and start[8:9] != b"{":
             raise ValueError(f"{path.name}: expected a safetensors file, got {what}.")
     if size < 10 or length > size - 8 or length > MAX_HEADER_BYTES:
         raise ValueError(
@@ -81,7 +100,7 @@ def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
 def _parsed(path: Path, text: bytes) -> dict:
     try:
         raw = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path.name}: expected a safetensors header in JSON, got unreadable text ({error}). Download the file "
             f"again."
@@ -96,9 +115,16 @@ def _parsed(path: Path, text: bytes) -> dict:
 def _entry(path: Path, name: str, fields: dict) -> TensorEntry:
     try:
         begin, end = (int(offset) for offset in fields["data_offsets"])
-        return TensorEntry(path, name, str(fields["dtype"]), tuple(int(n) for n in fields["shape"]), end - begin)
-    except (KeyError, TypeError, ValueError) as error:
+        dtype, shape = str(fields["dtype"]), tuple(int(n) for n in fields["shape"])
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(
-            f"{path.name}: expected dtype, shape and data_offsets for tensor {name!r}, got {fields!r}. Replace the "
-            f"file."
+            f"{path.name}: expected dtype, shape and data_offsets for tensor {name!r}, got {fields!r:.200}. "
+            "Replace the file."
         ) from error
+    wanted = math.prod(shape) * DTYPE_BYTES.get(dtype, 0)
+    if begin < 0 or end < begin or (dtype in DTYPE_BYTES and end - begin != wanted):
+        raise ValueError(
+            f"{path.name}: expected {wanted:,} bytes for tensor {name!r} ({dtype} {list(shape)}), got offsets "
+            f"{begin:,} to {end:,}. The file is damaged: replace it."
+        )
+    return TensorEntry(path, name, dtype, shape, end - begin)

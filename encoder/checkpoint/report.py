@@ -15,8 +15,9 @@ from ..model import HIDDEN_SIZE, SELECTED_LAYER
 from ..tokens import find_tokenizer_folder
 from ..weights import EMBED_TOKENS, is_unneeded
 from .catalog import Catalog, open_catalog
+from .fit import check_fit, needed_shapes
+from .formats import find_format, format_problem
 
-DTYPE_NAMES = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
 VISION_TENSORS = 351
 _SIBLINGS = {2048: "Qwen3-VL-2B", 2560: "Qwen3-VL-4B", 4096: "Qwen3-VL-8B"}
 _USE = "Use a qwen3vl_32b_minimax_h3 file or the released text_encoder folder."
@@ -58,22 +59,23 @@ class CheckpointReport:
 
 
 def inspect_checkpoint(path: str | Path, tap_layer: int = SELECTED_LAYER) -> CheckpointReport:
-    """Report on a file or folder from headers only. Defects become `problems`; only a bad `tap_layer` raises."""
+    """Report on a file or folder from headers only. Nothing that a file can hold makes this raise: see `problems`."""
     try:
-        catalog = open_catalog(path, tap_layer)
+        return _report(open_catalog(path, tap_layer), tap_layer)
     except (ValueError, OSError) as error:
         return _unreadable(Path(path), str(error))
+
+
+def _report(catalog: Catalog, tap_layer: int) -> CheckpointReport:
     problems = find_problems(catalog, tap_layer)
-    shapes = {**catalog.shapes}
-    embedding = shapes.get(EMBED_TOKENS, (0, 0))
     needed = [entry for name, entry in catalog.entries.items() if not is_unneeded(name, tap_layer)]
     return CheckpointReport(
         path=catalog.path,
         layout=catalog.layout,
         format=find_format(catalog),
         layers=count_layers(catalog),
-        hidden_size=embedding[-1],
-        has_vision=any(name.startswith("model.visual.") for name in shapes),
+        hidden_size=_width(catalog),
+        has_vision=any(name.startswith("model.visual.") for name in catalog.entries),
         is_demo=catalog.is_demo,
         is_h3=not problems,
         bytes_needed=sum(entry.nbytes for entry in needed),
@@ -104,70 +106,65 @@ def count_layers(catalog: Catalog) -> int:
     prefix = "model.language_model.layers."
     names = catalog.index_names or catalog.entries.keys()
     found = {name[len(prefix) :].split(".", 1)[0] for name in names if name.startswith(prefix)}
-    return len({int(layer) for layer in found if layer.isdigit()})
-
-
-def find_format(catalog: Catalog) -> str | None:
-    """The stored format of the decoder's linears: "bf16", "fp16", "fp32", or the name of a packed one."""
-    if any(name.endswith(".comfy_quant") for name in catalog.entries) or "_quantization_metadata" in catalog.metadata:
-        return "packed (comfy_quant)"
-    if "scaled_fp8" in catalog.entries:
-        return "packed (scaled fp8)"
-    linears = {e.dtype for name, e in catalog.entries.items() if name.endswith(".mlp.down_proj.weight")}
-    if len(linears) != 1:
-        return " and ".join(sorted(DTYPE_NAMES.get(d, d) for d in linears)) or None
-    dtype = linears.pop()
-    return DTYPE_NAMES.get(dtype, f"packed ({dtype})")
+    return len({int(layer) for layer in found if layer.isdecimal()})
 
 
 def find_problems(catalog: Catalog, tap_layer: int) -> list[str]:
     """Everything that keeps this checkpoint from being MiniMax H3's encoder, each with what to do."""
-    checks = (_foreign_problem, _format_problem, _depth_problem, _width_problem, _vision_problem)
-    return [problem for check in checks if (problem := check(catalog, tap_layer))]
-
-
-def unserved_format(catalog: Catalog) -> str | None:
-    """The problem of a packed or mixed format; None when every needed tensor is bf16, fp16 or fp32."""
-    name = find_format(catalog)
-    if name in DTYPE_NAMES.values():
-        return None
-    return (
-        f"{catalog.path.name}: expected bf16, fp16 or fp32 weights, got {name or 'no decoder linears'}. "
-        "This release does not open packed files yet: use the bf16 file or the official text_encoder folder."
+    found = (
+        foreign_problem(catalog),
+        format_problem(catalog),
+        depth_problem(catalog, tap_layer),
+        _width_problem(catalog),
+        _vision_problem(catalog),
     )
+    problems = [problem for problem in found if problem]
+    return problems or _misfits(catalog, tap_layer)
 
 
-def _format_problem(catalog: Catalog, tap_layer: int) -> str | None:
-    return unserved_format(catalog)
+def _misfits(catalog: Catalog, tap_layer: int) -> list[str]:
+    """What loading would refuse: config and tensors that disagree, and tensors that are missing."""
+    try:
+        check_fit(catalog, needed_shapes(read_dimensions(catalog), tap_layer), tap_layer)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
-def _foreign_problem(catalog: Catalog, tap_layer: int) -> str | None:
+def foreign_problem(catalog: Catalog) -> str | None:
+    """Another model, told by tensors that only it has."""
     for mark, model in _FOREIGN_MARKS:
         if any(mark in name for name in catalog.entries):
             return f"{catalog.path.name}: expected Qwen3-VL-32B, got {model} (a tensor named *{mark}*). {_USE}"
     return None
 
 
-def _depth_problem(catalog: Catalog, tap_layer: int) -> str | None:
+def depth_problem(catalog: Catalog, tap_layer: int) -> str | None:
+    """Fewer decoder layers than the tap needs."""
     layers = count_layers(catalog)
     if layers >= tap_layer:
         return None
     return f"{catalog.path.name}: expected at least {tap_layer} decoder layers, got {layers}{_sibling(catalog)}. {_USE}"
 
 
-def _width_problem(catalog: Catalog, tap_layer: int) -> str | None:
-    width = catalog.shapes.get(EMBED_TOKENS, (0, 0))[-1]
+def _width(catalog: Catalog) -> int:
+    embedding = catalog.shapes.get(EMBED_TOKENS, ())
+    return embedding[-1] if embedding else 0
+
+
+def _width_problem(catalog: Catalog) -> str | None:
+    width = _width(catalog)
     if width == HIDDEN_SIZE or catalog.is_demo:
         return None
     return f"{catalog.path.name}: expected hidden width {HIDDEN_SIZE}, got {width}{_sibling(catalog)}. {_USE}"
 
 
 def _sibling(catalog: Catalog) -> str:
-    width = catalog.shapes.get(EMBED_TOKENS, (0, 0))[-1]
+    width = _width(catalog)
     return f" (this is {_SIBLINGS[width]})" if width in _SIBLINGS else ""
 
 
-def _vision_problem(catalog: Catalog, tap_layer: int) -> str | None:
+def _vision_problem(catalog: Catalog) -> str | None:
     count = sum(name.startswith("model.visual.") for name in catalog.entries)
     if count == 0:
         if _says_qwen3vl(catalog):
@@ -179,8 +176,7 @@ def _vision_problem(catalog: Catalog, tap_layer: int) -> str | None:
     if count < VISION_TENSORS:
         return (
             f"{catalog.path.name}: expected {VISION_TENSORS} vision tensors, got {count}: the vision tower is "
-            f"incomplete. "
-            "Download the file again."
+            "incomplete. Download the file again."
         )
     return None
 
