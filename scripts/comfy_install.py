@@ -122,25 +122,31 @@ def host_version(host: Path) -> str:
     return found.group(1) if found else "unknown"
 
 
-def foreign_requirements(host: Path) -> list[str]:
-    """The packages that a user's own ComfyUI lists and the clone's environment still needs."""
+def foreign_requirements(host: Path) -> dict[str, str]:
+    """Name -> requirement of what a user's own ComfyUI lists, without what other steps choose."""
     file = host / "requirements.txt"
-    if not file.is_file():
-        return []
-    have = installed(layout.site_packages())
-    lines = [(name, line) for name, line in wanted(file).items() if name not in _NOT_FROM_HOST]
-    return [line for name, line in lines if name not in have or ("==" in line and have[name] != line.split("==")[1])]
+    listed = wanted(file) if file.is_file() else {}
+    return {name: line for name, line in listed.items() if name not in _NOT_FROM_HOST}
 
 
 def install_foreign(host: Path) -> None:
     """Installs what a user's own ComfyUI lists into the clone's environment, torch and its companions excepted."""
     needed = foreign_requirements(host)
     if needed:
-        install("packages of your ComfyUI", ["-c", str(layout.REQUIREMENTS / "torch.txt"), *needed])
+        install("packages of your ComfyUI", ["-c", str(layout.REQUIREMENTS / "torch.txt"), *needed.values()])
     version = frontend_version(host)
     if version and not frontend_root(version).is_dir():
         target = layout.COMFY / "frontend" / version
         install("frontend of your ComfyUI", ["--no-deps", "--target", str(target), f"{_FRONTEND}=={version}"])
+
+
+def foreign_is_ready(host: Path) -> bool:
+    """Whether the clone's environment holds what a user's own ComfyUI lists, and its frontend."""
+    version, have = frontend_version(host), installed(layout.site_packages())
+    for name, line in foreign_requirements(host).items():
+        if name not in have or ("==" in line and have[name] != line.split("==")[1].strip()):
+            return False
+    return version is None or frontend_root(version).is_dir()
 
 
 def frontend_version(host: Path) -> str | None:

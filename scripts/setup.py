@@ -119,11 +119,11 @@ def _host_step(host: Path | None) -> Step:
         main = layout.PYPI_HOST / "main.py"
         return Step("ComfyUI", layout.PYPI_HOST, main.is_file, _make_host, stamps.fingerprint(comfy_install.HOST))
     listed = host / "requirements.txt"
-    key = stamps.fingerprint(host, listed if listed.is_file() else "")
+    key = stamps.fingerprint(listed if listed.is_file() else "")
     return Step(
         f"packages of ComfyUI {comfy_install.host_version(host)}",
         layout.VENV,
-        lambda: not comfy_install.foreign_requirements(host),
+        lambda: comfy_install.foreign_is_ready(host),
         lambda: comfy_install.install_foreign(host),
         key,
     )

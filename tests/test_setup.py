@@ -274,8 +274,26 @@ def test_new_host_keeps_the_old_ones_models_and_leaves_the_pack_alone(empty_clon
 def test_requirements_of_a_foreign_host_leave_torch_and_frontend_out(tmp_path, empty_clone):
     listed = "comfyui-frontend-package==9.9\ncomfyui-workflow-templates==1\ntorch\ntorchvision\nav>=16\nblake3\n"
     (tmp_path / "requirements.txt").write_text(listed)
-    assert comfy_install.foreign_requirements(tmp_path) == ["av>=16", "blake3"]
+    assert list(comfy_install.foreign_requirements(tmp_path).values()) == ["av>=16", "blake3"]
     assert comfy_install.frontend_version(tmp_path) == "9.9"
+    assert not comfy_install.foreign_is_ready(tmp_path)
+
+
+def test_foreign_host_gets_its_packages_once_and_is_not_written_into(pip, monkeypatch):
+    host = layout.VENV.parent / "my ComfyUI"
+    (host / "comfy").mkdir(parents=True)
+    for name, text in (("main.py", ""), ("folder_paths.py", ""), ("comfy/sd.py", ""), ("requirements.txt", "blake3\n")):
+        (host / name).write_text(text)
+    before = sorted(host.rglob("*"))
+    monkeypatch.setenv("COMFYUI_PATH", str(host))
+    step = setup.steps(preflight.foreign_host())[-1]
+    assert not step.is_done()
+    layout.VENV.mkdir()
+    step.run()
+    assert pip.calls[-1][-1] == "blake3" and "torch.txt" in pip.calls[-1][-2]
+    comfy_install.prepare_base(comfy_install.base_directory(host))
+    assert sorted(host.rglob("*")) == before
+    assert (layout.FOREIGN_BASE / "custom_nodes" / ROOT.name).resolve() == ROOT
 
 
 def test_clean_refuses_to_delete_large_models_of_the_user(empty_clone, monkeypatch):
