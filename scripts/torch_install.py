@@ -14,6 +14,7 @@ import subprocess
 from collections.abc import Callable
 
 import layout
+import preflight
 import torchvision_shim
 from package_installer import SetupError, diagnose, explain, install, installed, run_pip, wanted
 
@@ -61,6 +62,9 @@ def install_torch(gpu: bool, say: Callable[[str], None]) -> None:
             return
         if number + 1 == len(requests) or diagnose(output) not in ("version", "other"):
             raise explain("torch", command, output)
+        preflight.check_space(
+            preflight.SPACE_CUDA_GB, "torch with CUDA, for want of a CPU build (see H3TE_TORCH_INDEX)"
+        )
         say(
             "no CPU build on pip's indexes: taking the default Linux build, which brings CUDA (several GB). "
             "To avoid that, set H3TE_TORCH_INDEX to PyTorch's CPU wheel index (pytorch.org, Get Started) and run again."

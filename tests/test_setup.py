@@ -142,11 +142,12 @@ def test_real_pip_failure_is_logged_and_explained(empty_clone):
     assert "h3te-no-such-package" in (layout.LOGS / "setup.log").read_text(encoding="utf-8")
 
 
-def test_torch_without_gpu_tries_the_cpu_build_then_the_default_and_says_so(pip):
+def test_torch_without_gpu_tries_the_cpu_build_then_the_default_and_says_so(pip, monkeypatch):
     said = []
     pip.answers = [(1, NO_BUILD)]
     if torch_install.candidates(gpu=False, system="Linux") != torch_install.candidates(gpu=False):
         pytest.skip("only Linux has two builds on the default index")
+    monkeypatch.setattr(preflight, "check_space", lambda *needs: None)
     torch_install.install_torch(gpu=False, say=said.append)
     assert [call[-1] for call in pip.calls] == ["torch==2.13.0+cpu", "torch==2.13.0"]
     assert "H3TE_TORCH_INDEX" in said[0]
