@@ -1,0 +1,97 @@
+"""What a node says about its run: sent to the node itself (no JavaScript needed) and kept in the prompt's history.
+
+Contract: plain text lines. Sizes are 10^9 bytes. Token counts come from the tokens that were encoded.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from ...encoder import CheckpointReport
+from ...encoder.presentation import TextSegment
+from ...encoder.tokens import describe_tokens
+from .clip import H3Clip
+from .references import VIDEO_RULE, Prepared, Target
+from .tokens import TokenBatch
+
+NO_VAE_REFERENCES = "no VAE: references condition the text only"
+NO_VAE_SOUND = "no audio VAE: sounds condition the text only"
+NO_VAE_KEYFRAMES = "no VAE: keyframes will not pin frames"
+HOST_CLIP = "encoded by ComfyUI's own H3 text encoder"
+
+
+def show(node_id: str | None, lines: Iterable[str]) -> dict:
+    """Send the lines to the node and return the `ui` value that puts them into the history."""
+    text = "\n".join(lines)
+    # In-process users (tests, scripts) have no server: they get the text through the returned value alone.
+    server = getattr(sys.modules.get("server"), "PromptServer", None)
+    instance = getattr(server, "instance", None)
+    if instance is not None and node_id is not None:
+        instance.send_progress_text(text, node_id)
+    return {"text": (text,)}
+
+
+def loaded(report: CheckpointReport, device: object, dtype: object) -> list[str]:
+    """Lines of the loader, which has opened headers alone."""
+    lines = [
+        f"{report.path.name}: {report.describe()}",
+        f"computes in {str(dtype).removeprefix('torch.')} on {device}; weights are read at first use",
+    ]
+    return lines + ([] if report.has_vision else ["no vision tower: pictures and videos will be refused"])
+
+
+def encoded(clip: object, tokens: object, seconds: float) -> list[str]:
+    """Lines of an encode: format, size, device, resident bytes; tokens in all and per part; time; cache."""
+    if not isinstance(clip, H3Clip):
+        return [HOST_CLIP, f"{seconds:.1f} s, cache: ComfyUI's"]
+    patcher, batch = clip.patcher, _batch(tokens)
+    resident = patcher.loaded_size() / 1e9
+    return [
+        f"{clip.label}, {patcher.load_device}, {resident:.2f} GB resident",
+        f"{len(batch.sequence.ids)} tokens in all",
+        *describe_tokens(batch.presentation, batch.sequence),
+        f"{seconds:.1f} s, cache: none",
+    ]
+
+
+def about_target(target: Target, width: int, height: int, length: int) -> list[str]:
+    """What was changed to fit the model's grid; nothing when nothing was."""
+    lines = []
+    if (target.width, target.height) != (width, height):
+        lines.append(f"size {width}x{height} became {target.width}x{target.height}: multiples of 32")
+    if target.frames != length:
+        lines.append(f"length {length} became {target.frames}: 17k + 5 frames")
+    return lines
+
+
+def about_references(prepared: Sequence[Prepared], vae: object, audio_vae: object) -> list[str]:
+    """Which references reach the text alone, and the rule that videos were cut by."""
+    pictured = any(r.kind != "audio" for r in prepared)
+    sounding = any(r.sound is not None for r in prepared)
+    lines = [f"{r.where}: {_shape(r)}" for r in prepared if r.kind == "video"]
+    lines += [NO_VAE_REFERENCES] if pictured and vae is None else []
+    return lines + ([NO_VAE_SOUND] if sounding and audio_vae is None else [])
+
+
+def _shape(reference: Prepared) -> str:
+    frames, height, width = reference.pixels.shape[:3]
+    return f"{frames} frames of {width}x{height} ({VIDEO_RULE}'s rule: 17k + 5 frames, never enlarged)"
+
+
+def presentation_text(tokens: object) -> str:
+    """What the encoder read, as text; a vision block is shown as its size. Empty for a CLIP of ComfyUI's own."""
+    batch = _batch(tokens)
+    if batch is None:
+        return ""
+    return "".join(s.text if isinstance(s, TextSegment) else _block(s) for s in batch.presentation.segments)
+
+
+def _block(segment) -> str:
+    height, width = segment.grid_hw
+    return f"<|vision_start|>[{segment.modality}, {width}x{height} patches, {segment.pads} tokens]<|vision_end|>"
+
+
+def _batch(tokens: object) -> TokenBatch | None:
+    values = tokens.values() if isinstance(tokens, dict) else ()
+    return next((value for value in values if isinstance(value, TokenBatch)), None)

@@ -1,0 +1,75 @@
+"""Load MiniMax H3 Text Encoder (H3TE): a checkpoint -> CLIP. Headers are read here, weights at first use."""
+
+from __future__ import annotations
+
+import logging
+
+from comfy_api.latest import io
+
+from .encoder_options import EncoderOptions, checked_options
+from .host import paths, report
+from .host.clip import load_clip
+from .host.devices import AUTO, device_options, pick_devices, pick_dtype
+from .sockets import Options, schema
+
+logger = logging.getLogger(__name__)
+
+
+class LoadTextEncoder(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return schema(
+            node_id="H3TELoadTextEncoder",
+            display_name="Load MiniMax H3 Text Encoder (H3TE)",
+            description="Opens MiniMax H3's text encoder (Qwen3-VL-32B): the released folder or a single file.",
+            search_aliases=["clip loader", "minimax", "qwen3vl"],
+            inputs=[
+                io.Combo.Input(
+                    "text_encoder",
+                    options=paths.combo_values(),
+                    tooltip="A file or released folder in models/text_encoders. H3 encoders are listed first.",
+                ),
+                io.Combo.Input(
+                    "device",
+                    options=device_options(),
+                    default=AUTO,
+                    tooltip="Where to compute. auto: ComfyUI's own choice for text encoders.",
+                ),
+                Options.Input("options", optional=True, tooltip="From MiniMax H3 Encoder Options (H3TE)."),
+            ],
+            outputs=[io.Clip.Output(tooltip="The text encoder, for the encode nodes and for ComfyUI's own H3 nodes.")],
+        )
+
+    @classmethod
+    def validate_inputs(cls, text_encoder: str | None = None) -> bool | str:
+        """Checked before the run; a name over a link is checked in execute."""
+        if text_encoder is None:
+            return True
+        try:
+            path = paths.resolve(text_encoder)
+        except ValueError as error:
+            return str(error)
+        problems = paths.cached_report(path).problems
+        return f"{paths.WHO}: {problems[0]}" if problems else True
+
+    @classmethod
+    def fingerprint_inputs(cls, text_encoder: str | None = None, **_) -> object:
+        """Changes when the file or folder does, so that a replaced checkpoint is opened again."""
+        try:
+            return paths.file_state(paths.resolve(text_encoder)) if text_encoder else ()
+        except ValueError as error:
+            return str(error)
+
+    @classmethod
+    def execute(cls, text_encoder: str, device: str = AUTO, options: EncoderOptions | None = None) -> io.NodeOutput:
+        path = paths.resolve(text_encoder)
+        found = paths.cached_report(path)
+        if found.problems:
+            raise ValueError(f"{paths.WHO}: {found.problems[0]}")
+        load_device, offload_device = pick_devices(device)
+        dtype = pick_dtype(checked_options(options).dtype, load_device)
+        clip = load_clip(path, load_device, offload_device, dtype)
+        lines = report.loaded(found, load_device, dtype)
+        for line in lines:
+            logger.info("H3TE: %s", line)
+        return io.NodeOutput(clip, ui=report.show(cls.hidden.unique_id if cls.hidden else None, lines))

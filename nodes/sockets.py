@@ -1,0 +1,78 @@
+"""Inputs and socket types that several nodes share, on every release of ComfyUI's node API.
+
+Contract: newer releases grow sockets (io.Autogrow) whose API keys are flat, `ref_images.ref_image_0`; older ones get
+fixed optional sockets with those very ids, so that one API graph runs on both. Schema fields that a release lacks are
+left out.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from comfy_api.latest import io
+
+CATEGORY = "MiniMax H3/text encoder"
+MAX_SIDE = 16384  # ComfyUI's own limit
+
+References = io.Custom("H3TE_REFERENCES")
+Keyframes = io.Custom("H3TE_KEYFRAMES")
+Options = io.Custom("OPTIONS")
+TextEncoderOnlyImage = io.Custom("MINIMAX_H3_REFERENCE_IMAGE")
+
+PRESENTATION_TIP = "What the text encoder read, vision blocks as sizes."
+LENGTH_TIP = (
+    "Frames at 24 fps, raised to the model's grid of 17k + 5 (124 is about 5 s; trained lengths are about 124 to 362)."
+)
+
+
+def schema(**fields: Any) -> io.Schema:
+    """io.Schema with the fields that this release knows; the node's id is read by hidden unique_id for its text."""
+    known = {field.name for field in dataclasses.fields(io.Schema)}
+    fields = {"category": CATEGORY, "hidden": [io.Hidden.unique_id], **fields}
+    return io.Schema(**{name: value for name, value in fields.items() if name in known})
+
+
+def prompt_input() -> io.Input:
+    return io.String.Input(
+        "prompt",
+        multiline=True,
+        dynamic_prompts=True,
+        tooltip="What the video shows and sounds like. References are named as <Picture 1>, <Video 1>, <Audio 1>.",
+    )
+
+
+def size_inputs() -> list[io.Input]:
+    """width, height, length, with the host's ids, defaults and steps."""
+    side = {"min": 32, "max": MAX_SIDE, "step": 32}
+    return [
+        io.Int.Input("width", default=1344, tooltip="Width of the video in pixels, a multiple of 32.", **side),
+        io.Int.Input("height", default=768, tooltip="Height of the video in pixels, a multiple of 32.", **side),
+        io.Int.Input("length", default=124, min=5, max=3600, step=17, tooltip=LENGTH_TIP),
+    ]
+
+
+def growing(group: str, template: io.Input, prefix: str, count: int, tooltip: str) -> list[io.Input]:
+    """`count` optional sockets `<group>.<prefix>0`...; one growing input where the release has it."""
+    if hasattr(io, "Autogrow"):
+        grown = io.Autogrow.TemplatePrefix(input=template, prefix=prefix, min=0, max=count)
+        return [io.Autogrow.Input(group, optional=True, template=grown, tooltip=tooltip)]
+    return [_numbered(template, f"{group}.{prefix}{i}", f"{prefix}{i}", tooltip) for i in range(count)]
+
+
+def _numbered(template: io.Input, socket_id: str, label: str, tooltip: str) -> io.Input:
+    tip = template.tooltip or tooltip
+    if isinstance(template, io.MultiType.Input):
+        kinds = [io.Image, *(t for t in template.io_types if t.io_type != "IMAGE")]
+        return io.MultiType.Input(socket_id, types=kinds, display_name=label, optional=True, tooltip=tip)
+    return type(template)(socket_id, display_name=label, optional=True, tooltip=tip)
+
+
+def gathered(inputs: Mapping[str, Any], group: str) -> dict[int, Any]:
+    """The linked sockets of a group as {number: value}, in socket order, whichever way this release sends them."""
+    grown = {name: value for name, value in (inputs.get(group) or {}).items() if value is not None}
+    prefix = group + "."
+    flat = {name[len(prefix) :]: v for name, v in inputs.items() if name.startswith(prefix) and v is not None}
+    numbered = {int(name.rsplit("_", 1)[-1]): value for name, value in {**grown, **flat}.items()}
+    return dict(sorted(numbered.items()))
