@@ -1,7 +1,7 @@
 """A ComfyUI imported into the test process, on the CPU, and the tiny encoder as a CLIP of it.
 
-Contract: `comfy` is a session fixture (import it into a test module); nothing of ComfyUI is imported before it runs. The
-host is the one of `comfy_folder`. Tests that must not see comfy run in subprocesses.
+Contract: `comfy` is a session fixture (import it into a test module); nothing of ComfyUI is imported before it runs.
+The host is the one of `comfy_folder`. Tests that must not see comfy run in subprocesses.
 """
 
 from __future__ import annotations

@@ -1,0 +1,71 @@
+"""What travels on the chain sockets: references and keyframes in an order of the user's own.
+
+Contract: a chain is a tuple of these frozen values. Pixels are ComfyUI IMAGE tensors [B, H, W, C], audio is ComfyUI's
+{"waveform" [B, C, L], "sample_rate"}. A chain is read after the sockets of the encode node; its order is meaning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+FITS = ("released", "stretch", "crop", "pad")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageItem:
+    """One reference per picture of the batch. `vision_only`: seen by the text encoder, no latent for the sampler."""
+
+    pixels: torch.Tensor
+    vision_only: bool = False
+    where: str = "reference image"
+
+
+@dataclass(frozen=True, eq=False)
+class VideoItem:
+    """Frames [T, H, W, C] at `fps`, with an optional soundtrack."""
+
+    frames: torch.Tensor
+    fps: float = 24.0
+    soundtrack: Mapping[str, Any] | None = None
+    vision_only: bool = False
+    where: str = "reference video"
+
+
+@dataclass(frozen=True, eq=False)
+class AudioItem:
+    """A sound of its own."""
+
+    audio: Mapping[str, Any]
+    vision_only: bool = False
+    where: str = "reference audio"
+
+
+@dataclass(frozen=True, eq=False)
+class KeyframeItem:
+    """One picture pinned at `frame`; negative counts from the end. `show`: the text encoder sees it too."""
+
+    pixels: torch.Tensor
+    frame: int = 0
+    fit: str = "released"
+    show: bool = True
+    where: str = "keyframe"
+
+
+Reference = ImageItem | VideoItem | AudioItem
+
+
+def checked_chain(chain: Any, kinds: tuple[type, ...], node: str, socket: str) -> tuple:
+    """The items of a chain, none for an unlinked socket. Raises ValueError when something else arrived."""
+    if chain is None:
+        return ()
+    if not isinstance(chain, tuple) or not all(isinstance(item, kinds) for item in chain):
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise ValueError(
+            f"{node}: expected {socket} to be a chain of {names}, got {type(chain).__name__}. "
+            "Connect a node of this pack that makes one."
+        )
+    return chain

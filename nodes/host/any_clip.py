@@ -1,0 +1,40 @@
+"""Which CLIPs the encode nodes accept: ours, and ComfyUI's own H3 text encoder; any other is refused by name."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from . import report
+from .clip import H3Clip
+from .tree import WRAPPER
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """CONDITIONING, the tokens it was made from, and the lines that describe the run."""
+
+    conditioning: list
+    presentation: str
+    lines: list[str]
+
+
+def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
+    """Tokenize and encode with any H3 CLIP. references: `images=` or `minimax_ref_items=`."""
+    _check(clip, node)
+    started = time.perf_counter()
+    tokens = clip.tokenize(prompt, **references)
+    conditioning = clip.encode_from_tokens_scheduled(tokens)
+    lines = report.encoded(clip, tokens, time.perf_counter() - started)
+    return Encoded(conditioning, report.presentation_text(tokens), lines)
+
+
+def _check(clip: Any, node: str) -> None:
+    if isinstance(clip, H3Clip) or hasattr(getattr(clip, "tokenizer", None), WRAPPER):
+        return
+    model = getattr(clip, "cond_stage_model", None)
+    raise ValueError(
+        f"{node}: expected a MiniMax H3 text encoder on clip, got {type(clip if model is None else model).__name__}. "
+        "Connect Load MiniMax H3 Text Encoder (H3TE), or CLIPLoader with type minimax."
+    )

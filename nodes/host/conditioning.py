@@ -1,0 +1,145 @@
+"""CONDITIONING and LATENT as ComfyUI's H3 sampler reads them; the only place where those dicts are built.
+
+Contract: `minimax_refs` blocks in request order, `minimax_keyframes` with resolved frame indices, a NestedTensor
+latent of video [1, 24, T, H/16, W/16] and audio [1, 32, 2, T40]. Source: comfy/ldm/minimax/model.py and comfy_extras/
+nodes_minimax_h3.py of ComfyUI >= 0.30. Latents exist only where a VAE is connected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import comfy.model_management
+import comfy.nested_tensor
+import torch
+
+from ...encoder import geometry
+from ..chains import KeyframeItem
+from .images import single, to_image
+from .references import Prepared, Target
+
+VIDEO_CHANNELS, AUDIO_CHANNELS, AUDIO_ROWS = 24, 32, 2
+SPATIAL = 16  # pixels per latent cell
+AUDIO_RATE = 32000  # of an audio VAE that does not name its own
+
+
+@dataclass(frozen=True, eq=False)
+class Keyframe:
+    """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it."""
+
+    frame: int
+    pixels: torch.Tensor
+    show: bool
+
+
+def with_values(conditioning: Sequence, values: Mapping[str, Any]) -> list[list]:
+    """A copy of the conditioning with `values` added to each entry."""
+    return [[hidden, {**extras, **values}] for hidden, extras in conditioning]
+
+
+def empty_latent(target: Target) -> dict[str, Any]:
+    device = comfy.model_management.intermediate_device()
+    rows, columns = target.height // SPATIAL, target.width // SPATIAL
+    video = torch.zeros([1, VIDEO_CHANNELS, geometry.latent_frames(target.frames), rows, columns], device=device)
+    audio = torch.zeros([1, AUDIO_CHANNELS, AUDIO_ROWS, geometry.audio_latent_frames(target.frames)], device=device)
+    return {"samples": comfy.nested_tensor.NestedTensor((video, audio))}
+
+
+# references
+
+
+def reference_blocks(prepared: Iterable[Prepared], vae: Any, audio_vae: Any) -> list[dict[str, Any]]:
+    """`minimax_refs`: one block per reference that has a latent. `picture_index` counts every picture."""
+    blocks: list[dict[str, Any]] = []
+    pictures = 0
+    for reference in prepared:
+        if reference.kind == "image":
+            if vae is not None and not reference.vision_only:
+                blocks.append(_image_block(reference, vae, pictures))
+            pictures += 1
+        elif not reference.vision_only:
+            blocks += _sounding_blocks(reference, vae, audio_vae)
+    return blocks
+
+
+def _image_block(reference: Prepared, vae: Any, picture_index: int) -> dict[str, Any]:
+    height, width = reference.pixels.shape[:2]
+    # size mode "none" may leave sides that the sampler's 2 x 2 cells cannot hold
+    sides = geometry.reference_image_size(width, height, "match", width, height)
+    latent = vae.encode(to_image(geometry.resize(reference.pixels, *sides))[None])
+    place = {"latent_h": sides[1] // SPATIAL, "latent_w": sides[0] // SPATIAL}
+    return {"kind": "image", "picture_index": picture_index, **place, "latent": latent}
+
+
+def _sounding_blocks(reference: Prepared, vae: Any, audio_vae: Any) -> list[dict[str, Any]]:
+    if reference.kind == "audio":
+        if audio_vae is None:
+            return []
+        sound = encode_sound(audio_vae, reference.sound, reference.where)
+        return [{"kind": "audio", "ref_audio_t": sound.shape[-1], "audio_latent": sound}]
+    return [] if vae is None else [_video_block(reference, vae, audio_vae)]
+
+
+def _video_block(reference: Prepared, vae: Any, audio_vae: Any) -> dict[str, Any]:
+    height, width = reference.pixels.shape[1:3]
+    latent = vae.encode(to_image(reference.pixels))
+    sound = None
+    if reference.sound is not None and audio_vae is not None:
+        sound = encode_sound(audio_vae, reference.sound, reference.where)
+    return {
+        "kind": "video" if sound is None else "video_audio",
+        "latent_t": latent.shape[2],
+        "latent_h": height // SPATIAL,
+        "latent_w": width // SPATIAL,
+        "ref_audio_t": 0 if sound is None else sound.shape[-1],
+        "latent": latent,
+        "audio_latent": sound,
+    }
+
+
+def encode_sound(audio_vae: Any, sound: Mapping[str, Any], where: str) -> torch.Tensor:
+    """ComfyUI audio -> latent [1, 32, 2, T]. Raises ValueError naming `where` for a batch of several sounds."""
+    waveform = sound.get("waveform") if isinstance(sound, Mapping) else None
+    if not isinstance(waveform, torch.Tensor) or waveform.dim() != 3 or len(waveform) != 1:
+        got = f"waveform {list(waveform.shape)}" if isinstance(waveform, torch.Tensor) else type(sound).__name__
+        raise ValueError(f"{where}: expected AUDIO with one waveform [1, C, L], got {got}. Connect a single sound.")
+    rate = getattr(audio_vae, "audio_sample_rate", AUDIO_RATE)
+    if sound["sample_rate"] != rate:
+        import torchaudio  # comes with ComfyUI; needed for resampling alone
+
+        waveform = torchaudio.functional.resample(waveform, sound["sample_rate"], rate)
+    return audio_vae.encode(waveform.movedim(1, -1))
+
+
+# keyframes
+
+
+def fit_keyframes(items: Sequence[KeyframeItem], target: Target) -> list[Keyframe]:
+    """Each picture on the canvas at its frame, in the order given. Raises ValueError naming the socket."""
+    return [_fit(item, position, target) for position, item in enumerate(items)]
+
+
+def _fit(item: KeyframeItem, position: int, target: Target) -> Keyframe:
+    frame = item.frame if item.frame >= 0 else target.frames + item.frame
+    if not 0 <= frame < target.frames:
+        raise ValueError(
+            f"{item.where}: expected a frame from {-target.frames} to {target.frames - 1} of the video's "
+            f"{target.frames} frames, got {item.frame}. Choose one inside, or raise length."
+        )
+    fit = geometry.released_fit(position) if item.fit == "released" else item.fit
+    pixels = geometry.fit_keyframe(single(item.pixels, item.where), target.width, target.height, fit, where=item.where)
+    return Keyframe(frame, pixels, item.show)
+
+
+def shown_images(keyframes: Iterable[Keyframe]) -> list[torch.Tensor]:
+    """What `CLIP.tokenize(images=)` of every H3 CLIP reads: IMAGE [1, H, W, 3] each."""
+    return [to_image(keyframe.pixels)[None] for keyframe in keyframes if keyframe.show]
+
+
+def keyframe_blocks(keyframes: Iterable[Keyframe], vae: Any) -> list[dict[str, Any]]:
+    """`minimax_keyframes`; none without a VAE."""
+    if vae is None:
+        return []
+    return [{"resolved_frame_index": k.frame, "latent": vae.encode(to_image(k.pixels)[None])} for k in keyframes]
