@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def _leave_with_parent() -> None:
-    while sys.stdin.buffer.read(1):
+    while os.read(0, 1):  # not sys.stdin: its lock would be held when the interpreter ends
         pass
     os._exit(0)
 
