@@ -15,6 +15,7 @@ from pathlib import Path
 
 import layout
 
+AGAIN = r"python scripts\setup.py" if os.name == "nt" else "make setup"
 _SYMPTOMS = (
     (r"No space left on device|Errno 28|not enough space on the disk", "disk"),
     (
@@ -35,7 +36,7 @@ _ADVICE = {
     "version": "The index has no build for this Python and machine. Use Python 3.10 to 3.13, or name an index that has "
     "one (H3TE_TORCH_INDEX for torch)",
     "permission": "A file could not be written. Make sure that you own the clone and that no program of it still runs",
-    "other": "Read the lines above",
+    "other": "Mend what it says",
 }
 
 
@@ -84,22 +85,30 @@ def diagnose(output: str) -> str:
     return next((name for pattern, name in _SYMPTOMS if re.search(pattern, output)), "other")
 
 
-def explain(step: str, arguments: Sequence[str], output: str, again: str = "make setup") -> SetupError:
+def explain(step: str, arguments: Sequence[str], output: str) -> SetupError:
     """The error to raise when pip failed: what was tried, its last lines, the likely cause, what to do."""
     lines = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING: Retrying")]
     tail = "\n".join(f"    {line[:300]}" for line in lines[-6:]) or "    (pip said nothing)"
     return SetupError(
         f"set-up, {step}: expected pip to install, but `pip {' '.join(arguments)}` failed. Its last lines:\n{tail}\n"
-        f"{_ADVICE[diagnose(output)]}, then run `{again}` again: it goes on from here. Full log: {pip_log()}"
+        f"{_ADVICE[diagnose(output)]}, then run `{AGAIN}` again: it goes on from here. Full log: {pip_log()}"
     )
 
 
-def install(step: str, arguments: Sequence[str], again: str = "make setup") -> None:
+def explain_system(error: OSError) -> SetupError:
+    """The error to raise when the system refused to write or start something."""
+    return SetupError(
+        f"set-up: expected to write in {layout.ROOT} and to start programs there, got {type(error).__name__}: {error}. "
+        f"{_ADVICE[diagnose(str(error))]}, then run `{AGAIN}` again: it goes on from here."
+    )
+
+
+def install(step: str, arguments: Sequence[str]) -> None:
     """Installs with pip or raises SetupError saying why not."""
     command = ["install", "--no-input", "--disable-pip-version-check", *arguments]
     status, output = run_pip(command)
     if status:
-        raise explain(step, command, output, again)
+        raise explain(step, command, output)
 
 
 def installed(site: Path | None) -> dict[str, str]:

@@ -22,12 +22,11 @@ import layout
 import preflight
 import stamps
 import torch_install
-from package_installer import SetupError, drop_cache, explain, install, missing, pip_log
+from package_installer import SetupError, drop_cache, explain_system, install, missing, pip_log
 
 _DEV = layout.ROOT / "requirements-dev.txt"
 _NO_DEPS = layout.REQUIREMENTS / "no_deps.txt"
 _PACKAGE_LISTS = (_DEV, comfy_install.HOST_PACKAGES)
-_STOPPED = "set-up: stopped. Run it again: it goes on from here."
 
 
 def _say(text: str) -> None:
@@ -65,7 +64,10 @@ def make_venv() -> None:
     command = [sys.executable, "-m", "venv", str(layout.VENV)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode or not _venv_works():
-        raise explain("virtual environment", command, done.stdout + done.stderr)
+        raise SetupError(
+            f"set-up, virtual environment: expected {layout.VENV} to be made, and `{' '.join(command)}` failed:\n"
+            f"{(done.stdout + done.stderr)[-600:]}\nRun that command to see more, or use another Python: PYTHON=/path."
+        )
 
 
 def _has_packages(*lists: Path) -> Callable[[], bool]:
@@ -129,15 +131,23 @@ def _host_step(host: Path | None) -> Step:
     )
 
 
+def _lock_on_windows(file: int) -> None:
+    import msvcrt
+
+    while True:
+        try:
+            return msvcrt.locking(file, msvcrt.LK_LOCK, 1)
+        except OSError:  # it gives up after ten seconds
+            continue
+
+
 @contextmanager
 def _only_one():
     """Lets one set-up of this clone run at a time; the system releases the lock when the process ends."""
     layout.COMFY.mkdir(exist_ok=True)
     with (layout.COMFY / "set-up.lock").open("a+") as lock:
         if os.name == "nt":
-            import msvcrt
-
-            msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
+            _lock_on_windows(lock.fileno())
         else:
             import fcntl
 
@@ -170,20 +180,25 @@ def enter() -> Path:
     In any other interpreter it runs the script again in .venv and exits with its status. A script that another one
     started finds everything set up (H3TE_SET_UP).
     """
-    try:
-        host = (preflight.foreign_host() or layout.PYPI_HOST) if _is_set_up() else set_up()
-    except SetupError as error:
-        sys.exit(f"\n{error}\n")
-    except KeyboardInterrupt:
-        sys.exit(f"\n{_STOPPED}")
+    host = set_up_or_exit()
     if layout.in_venv():
         os.environ.update(layout.child_environment(H3TE_SET_UP="1"))
         return host
     sys.exit(_call([str(layout.venv_python()), *sys.argv]))
 
 
-def _is_set_up() -> bool:
-    return layout.in_venv() and os.environ.get("H3TE_SET_UP") == "1"
+def set_up_or_exit() -> Path:
+    """`set_up` for a command line: what goes wrong is printed and ends the process."""
+    try:
+        if layout.in_venv() and os.environ.get("H3TE_SET_UP") == "1":
+            return preflight.foreign_host() or layout.PYPI_HOST
+        return set_up()
+    except SetupError as error:
+        sys.exit(f"\n{error}\n")
+    except OSError as error:
+        sys.exit(f"\n{explain_system(error)}\n")
+    except KeyboardInterrupt:
+        sys.exit("\nset-up: stopped. Run it again: it goes on from here.")
 
 
 def _call(command: list[str]) -> int:
@@ -203,12 +218,7 @@ def main() -> None:
     parsed = parser.parse_args()
     if parsed.torch_index:
         os.environ["H3TE_TORCH_INDEX"] = parsed.torch_index
-    try:
-        set_up()
-    except SetupError as error:
-        sys.exit(f"\n{error}\n")
-    except KeyboardInterrupt:
-        sys.exit(f"\n{_STOPPED}")
+    set_up_or_exit()
     if pip_log().exists():
         _say(f"set-up: the log is {pip_log()}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -106,7 +107,7 @@ def test_failing_pip_without_network_shows_its_last_lines_and_what_to_do(pip):
     text = str(caught.value)
     assert "set-up, packages" in text and "-r list.txt" in text
     assert "No matching distribution found for einops" in text
-    assert "No package index answered" in text and "`make setup` again: it goes on from here" in text
+    assert "No package index answered" in text and "again: it goes on from here" in text
     assert "setup.log" in text
 
 
@@ -222,6 +223,29 @@ def test_damaged_stamp_file_is_read_as_nothing_done(tmp_path):
     stamps.write(tmp_path, "thing", "1")
     (tmp_path / stamps.NAME).write_text("{")
     assert not stamps.is_done(tmp_path, "thing", "1")
+
+
+@pytest.mark.parametrize(
+    ("code", "advice"), [(28, "The disk is full. Free some space"), (13, "Make sure that you own the clone")]
+)
+def test_system_error_ends_set_up_with_an_explanation(empty_clone, monkeypatch, code, advice):
+    def refuse():
+        raise OSError(code, os.strerror(code), "some file")
+
+    monkeypatch.delenv("H3TE_SET_UP", raising=False)
+    monkeypatch.setattr(setup, "steps", lambda host: [setup.Step("thing", empty_clone, lambda: True, refuse, "1")])
+    with pytest.raises(SystemExit) as stopped:
+        setup.set_up_or_exit()
+    text = str(stopped.value)
+    assert "set-up: expected to write in" in text and "some file" in text and advice in text
+
+
+def test_environment_that_cannot_be_made_shows_why(empty_clone, monkeypatch):
+    monkeypatch.setattr(preflight, "check_venv_module", lambda: None)
+    failed = SimpleNamespace(returncode=1, stdout="", stderr="Error: no room for a virtual environment")
+    monkeypatch.setattr(setup.subprocess, "run", lambda *arguments, **options: failed)
+    with pytest.raises(SetupError, match=r"(?s)expected .*\.venv to be made.*no room.*use another Python"):
+        setup.make_venv()
 
 
 def test_half_made_environment_is_not_taken_for_a_whole_one(empty_clone):
