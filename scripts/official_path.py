@@ -1,9 +1,9 @@
 """The official path: transformers' own Qwen3-VL classes and processors, one decoder layer in memory at a time.
 
 Contract: `OfficialPath(checkpoint).encode(prompt, references)` -> ids [S] and `hidden_states[tap]` [S, D] in float32 or
-bfloat16, from the same files that the encoder reads. Only what transformers computes is trusted here: its tokenizer, image
-and video processors, vision tower, rotary embedding and decoder layers. The presentation is written out once more, from the
-contract, so that it checks ours. Peak memory: the vision tower or one layer, plus activations.
+bfloat16, from the same files that the encoder reads. Only what transformers computes is trusted here: its tokenizer,
+image and video processors, vision tower, rotary embedding and decoder layers. The presentation is written out once
+more, from the contract, so that it checks ours. Peak memory: the vision tower or one layer, plus activations.
 """
 
 from __future__ import annotations

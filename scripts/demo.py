@@ -1,0 +1,134 @@
+"""The main job on this machine, proven: a real ComfyUI encodes real pictures with our nodes, and every claim is
+checked.
+
+    python scripts/demo.py                             demo weights (generated), about two minutes
+    python scripts/demo.py --checkpoint PATH           the same rows on your own file or folder
+    python scripts/demo.py --ui                        leaves ComfyUI open for the browser
+
+`make demo`, `make demo CHECKPOINT=PATH` and `make demo-ui` are the same. Results are written to output/demo/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+import layout
+import setup
+from package_installer import SetupError
+
+RESULTS = layout.OUTPUT / "demo"
+NAME = "h3te-demo"
+
+
+def main() -> int:
+    parsed = _arguments()
+    host = setup.enter()
+    started = time.perf_counter()
+    try:
+        checkpoint = _given_checkpoint(parsed.checkpoint, host) if parsed.checkpoint else _demo_checkpoint(host)
+        return _open_for_browser(host, checkpoint, parsed.port) if parsed.ui else _prove(host, checkpoint, started)
+    except (SetupError, ValueError, RuntimeError, OSError) as error:
+        print(f"\ndemo: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\ndemo: stopped", file=sys.stderr)
+        return 130
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Run the main job in a real ComfyUI and check every claim.")
+    parser.add_argument("--checkpoint", type=Path, help="your own text encoder: a .safetensors file or a folder")
+    parser.add_argument("--ui", action="store_true", help="leave ComfyUI open and print its address")
+    parser.add_argument("--port", type=int, help="the port for --ui (default: any free one)")
+    return parser.parse_args()
+
+
+def _demo_checkpoint(host: Path):
+    import comfy_install
+    import demo_checkpoint
+    from demo_claims import Checkpoint
+
+    path = comfy_install.base_directory(host) / "models" / "text_encoders" / NAME
+    bundled = _bundled_tokenizer(host)
+    if demo_checkpoint.make_folder(path, bundled):
+        print(f"demo: made the demo checkpoint in {path}", flush=True)
+    return Checkpoint(path, NAME + "/", path, path, True)
+
+
+def _given_checkpoint(path: Path, host: Path):
+    import demo_tokenizer
+    from demo_claims import Checkpoint
+    from pack import h3te_module
+
+    report = h3te_module("encoder").inspect_checkpoint(path)
+    if report.problems:
+        raise ValueError("\n".join(report.problems))
+    print(f"demo: {report.path}: {report.describe()}", flush=True)
+    official = layout.TEMP / "official_tokenizer"
+    official.mkdir(parents=True, exist_ok=True)
+    tokenizer = report.tokenizer or _bundled_tokenizer(host)
+    for name, content in demo_tokenizer.tokenizer_files(tokenizer).items():
+        (official / name).write_bytes(content)
+    value = report.path.name + ("/" if report.path.is_dir() else "")
+    return Checkpoint(report.path, value, tokenizer, official, report.is_demo)
+
+
+def _bundled_tokenizer(host: Path) -> Path:
+    return host / "comfy" / "text_encoders" / "qwen25_tokenizer"
+
+
+def _server(host: Path, checkpoint, port: int | None = None):
+    from comfy_server import ComfyServer
+
+    folders = {"custom_nodes": [Path(__file__).with_name("host_nodes")]}
+    if not checkpoint.is_demo:
+        folders["text_encoders"] = [checkpoint.path.parent]
+    return ComfyServer(host, port=port, model_folders=folders)
+
+
+def _prove(host: Path, checkpoint, started: float) -> int:
+    import demo_claims
+    import demo_report
+
+    claims = []
+
+    def say(what: str) -> None:
+        print(f"  [{time.perf_counter() - started:6.1f} s] {what} ...", flush=True)
+
+    def collect(found) -> None:
+        for claim in found:
+            claims.append(claim)
+            print(demo_report.line(claim), flush=True)
+
+    with _server(host, checkpoint) as server:
+        version = server.version
+        collect(demo_claims.graph_claims(server, checkpoint, say))
+        collect(demo_claims.stop_claims(server, checkpoint, say))
+        collect(demo_claims.memory_claims(server, checkpoint, say))
+        demo_report.keep_conditioning(server, RESULTS)
+    collect(demo_claims.official_claims(checkpoint, say))
+    demo_report.draw(checkpoint, RESULTS)
+    seconds = time.perf_counter() - started
+    demo_report.write(RESULTS, checkpoint, claims, version, seconds)
+    print(demo_report.closing(checkpoint, claims, version, seconds, RESULTS), flush=True)
+    return 0 if all(claim.passed for claim in claims) else 1
+
+
+def _open_for_browser(host: Path, checkpoint, port: int | None) -> int:
+    import demo_requests
+
+    with _server(host, checkpoint, port) as server:
+        for picture in sorted(demo_requests.PICTURES.glob("*.jpg")):
+            server.upload_image(picture)
+        print(f"\nComfyUI {server.version} is open at {server.url}")
+        print(f"In Load MiniMax H3 Text Encoder (H3TE), choose {checkpoint.value}")
+        print("Templates: Workflow > Browse Templates, under this pack's name. Ctrl-C ends it.", flush=True)
+        server.process.wait()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
