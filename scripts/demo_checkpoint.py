@@ -80,7 +80,7 @@ def make_single_file(file: Path) -> bool:
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         demo_weights.write_safetensors(partial, tensors, metadata, config)
-        os.replace(partial, file)
+        partial.replace(file)
     finally:
         partial.unlink(missing_ok=True)
     return True
@@ -144,12 +144,12 @@ def _require_space(parent: Path, needed: int) -> None:
 
 
 def _holds_demo_mark(file: Path) -> bool:
-    with open(file, "rb") as opened:
+    with file.open("rb") as opened:
         return b'"h3te_demo"' in opened.read(4096)
 
 
 def _begins_with(file: Path, content: bytes) -> bool:
-    with open(file, "rb") as opened:
+    with file.open("rb") as opened:
         return opened.read(len(content)) == content
 
 

@@ -186,6 +186,6 @@ def payload_bytes(tensors: Iterable[TensorSource]) -> int:
 
 def write_safetensors(path: Path, tensors: list[TensorSource], metadata: dict[str, str], config: dict) -> None:
     """Write one safetensors file, one tensor in memory at a time."""
-    with open(path, "wb") as file:
+    with path.open("wb") as file:
         file.write(safetensors_header(tensors, metadata))
         file.writelines(weight(source, shape, config).tobytes() for _, source, shape in tensors)

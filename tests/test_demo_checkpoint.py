@@ -6,20 +6,15 @@ import hashlib
 import json
 import math
 import shutil
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
-import pytest
-
-SCRIPTS = Path(__file__).resolve().parent.parent / "scripts"
-sys.path.insert(0, str(SCRIPTS))  # the scripts import one another by plain name, as when they are run
 import demo_checkpoint
 import demo_tokenizer
 import demo_weights
+import numpy as np
+import pytest
 
-sys.path.remove(str(SCRIPTS))
 SHARD = "model-{:05d}-of-00014.safetensors"
 
 
@@ -44,7 +39,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def header(file: Path) -> dict:
-    with open(file, "rb") as opened:
+    with file.open("rb") as opened:
         return json.loads(opened.read(int.from_bytes(opened.read(8), "little")))
 
 
@@ -239,7 +234,7 @@ def test_single_file_is_reused_when_whole_and_replaced_when_cut(tmp_path):
 def test_single_file_of_something_else_is_refused_and_kept(tmp_path):
     file = tmp_path / "model.safetensors"
     file.write_bytes(b"real weights")
-    with pytest.raises(ValueError, match="got something else at .*Choose another file name"):
+    with pytest.raises(ValueError, match=r"got something else at .*Choose another file name"):
         demo_checkpoint.make_single_file(file)
     assert file.read_bytes() == b"real weights"
 
