@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from safetensors.torch import load_file
-
 from h3te.encoder import AudioReference, ImageReference, VideoReference
+from safetensors.torch import load_file
 
 GOLDENS = Path(__file__).resolve().parent / "goldens"
 CASES = {case["name"]: case for case in json.loads((GOLDENS / "cases.json").read_text(encoding="utf-8"))}

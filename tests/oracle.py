@@ -17,16 +17,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from h3te.encoder import AudioReference, ImageReference, VideoReference
+from h3te.encoder.tokens import ADDED_TOKENS, H3_TOKENS, QWEN_PLAIN, QWEN_SPECIAL
+from h3te_tests.tiny_weights import TAP_LAYER, tiny_config, tiny_weights
 from transformers import AutoTokenizer
 from transformers.models.qwen2_vl import Qwen2VLImageProcessor
 from transformers.models.qwen3_vl import Qwen3VLConfig, Qwen3VLModel, Qwen3VLVideoProcessor
 
-from h3te.encoder import AudioReference, ImageReference, VideoReference
-from h3te.encoder.tokens import ADDED_TOKENS, H3_TOKENS, QWEN_PLAIN, QWEN_SPECIAL
-from h3te_tests.tiny_weights import TAP_LAYER, tiny_config, tiny_weights
-
 START, END, PADS = 151652, 151653, {"image": 151655, "video": 151656}
-PATCHING = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+HALF = [0.5, 0.5, 0.5]
+PATCHING = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": HALF, "image_std": HALF}
 
 
 @dataclass(frozen=True)

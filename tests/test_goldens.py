@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-
 from h3te.encoder import Encoder, build_encoder, load_encoder
 from h3te.encoder.presentation import present
 from h3te_tests.golden_cases import CASES, expected, references, relative_error

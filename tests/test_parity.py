@@ -1,8 +1,8 @@
 """Parity with transformers, bottom-up: tables, one block, one layer, the stack, the whole conditioning.
 
-Every comparison is to the last bit, in float32 and in bfloat16, with one named exception: our patch embedding is a matrix
-product where the released model has a Conv3d. `PATCH_BOUND` states what that costs; with the released convolution put in
-its place, everything behind it is equal to the last bit too.
+Every comparison is to the last bit, in float32 and in bfloat16, with one named exception: our patch embedding is a
+matrix product where the released model has a Conv3d. `PATCH_BOUND` states what that costs; with the released
+convolution in its place, everything behind it is equal to the last bit too.
 """
 
 from __future__ import annotations
