@@ -23,9 +23,10 @@ import comfy.options
 from comfy.cli_args import args
 args.cpu = True
 folder = sys.argv[2]
-spec = importlib.util.spec_from_file_location(folder, folder + "/__init__.py", submodule_search_locations=[folder])
+name = folder.replace(".", "_x_")
+spec = importlib.util.spec_from_file_location(name, folder + "/__init__.py", submodule_search_locations=[folder])
 module = importlib.util.module_from_spec(spec)
-sys.modules[folder] = module
+sys.modules[name] = module
 spec.loader.exec_module(module)
 assert not hasattr(module, "NODE_CLASS_MAPPINGS")
 async def ids():
