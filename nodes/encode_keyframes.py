@@ -83,5 +83,5 @@ def _inputs() -> list[io.Input]:
         io.Image.Input("first_frame", optional=True, tooltip="The picture that the video starts with."),
         io.Image.Input("last_frame", optional=True, tooltip="The picture that the video ends with."),
         Keyframes.Input("keyframes", optional=True, tooltip="A chain of keyframes, after first_frame and last_frame."),
-        io.Combo.Input("fit", options=list(FITS), default="released", tooltip=FIT_TIP),
+        io.Combo.Input("fit", options=list(FITS), default="released", optional=True, tooltip=FIT_TIP),
     ]

@@ -32,7 +32,7 @@ FROZEN = {
     "H3TEEncodeKeyframes": (
         "Encode Video Keyframes (H3TE)",
         ["clip CLIP", "vae? VAE", "prompt STRING", "width INT", "height INT", "length INT", "first_frame? IMAGE",
-         "last_frame? IMAGE", "keyframes? H3TE_KEYFRAMES", "fit COMBO"],
+         "last_frame? IMAGE", "keyframes? H3TE_KEYFRAMES", "fit? COMBO"],
         ["positive CONDITIONING", "LATENT LATENT", "presentation STRING", "width INT", "height INT", "length INT"],
     ),
     "H3TEEncoderOptions": ("MiniMax H3 Encoder Options (H3TE)", ["dtype COMBO"], ["OPTIONS OPTIONS"]),
