@@ -270,6 +270,8 @@ def test_unknown_item_type_is_refused(tiny_clip):  # noqa: F811
 def test_unknown_arguments_are_named_in_the_log(tiny_clip, caplog):  # noqa: F811
     tiny_clip.tokenize("a fox", llama_template="x")
     assert "llama_template" in caplog.text
+    tiny_clip.tokenize("embedding:style of a fox")
+    assert "textual inversions" in caplog.text
     tiny_clip.set_tokenizer_option("t5_min_length", 3)
     assert "t5_min_length" in caplog.text
 

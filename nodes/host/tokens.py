@@ -22,6 +22,7 @@ from .tree import WRAPPER
 logger = logging.getLogger(__name__)
 
 WHO = "MiniMax H3 CLIP"
+EMBEDDING = "embedding:"  # how ComfyUI names a textual inversion in a prompt
 KNOWN = {"images", "minimax_ref_items", "tokenizer_options"}
 
 
@@ -44,6 +45,8 @@ def make_tokens(text: str, request: Mapping[str, Any], tokenizer: H3Tokenizer, w
     unknown = sorted(set(request) - KNOWN)
     if unknown:
         logger.warning("%s: %s mean nothing to MiniMax H3 and are ignored.", WHO, ", ".join(unknown))
+    if EMBEDDING in text:
+        logger.warning("%s: textual inversions (%s...) are not supported; the name is read as text.", WHO, EMBEDDING)
     presentation = present(text, references_of(request))
     return {WRAPPER: TokenBatch(presentation, tokenize(presentation, tokenizer), word_ids)}
 

@@ -35,7 +35,7 @@ def check(conditioning, direct) -> dict:
 
 
 def references(request) -> list:
-    text, kwargs = request
+    _, kwargs = request
     found = [ImageReference(image[0]) for image in kwargs.get("images", [])]
     for item in kwargs.get("minimax_ref_items", []):
         if item["type"] == "image":
