@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # Before torch is imported: at tiny size threads only wait for each other (40 times slower on two busy cores).
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.path.append(str(ROOT / "scripts"))  # last, so that its test.py never stands for Python's own package
 
 
 def _load_as(name: str, folder: Path, file: str = "__init__.py"):

@@ -1,0 +1,141 @@
+"""A real ComfyUI, booted once and driven over HTTP: the main job, refusals, Stop, the next prompt."""
+
+from __future__ import annotations
+
+import json
+
+import demo_claims
+import demo_requests
+import pytest
+import torch
+from demo_requests import AFTER_STOP, KEYFRAMES, REFERENCES, STOPPED, TEXT
+from h3te.encoder import load_encoder
+from h3te_tests.host_server import (
+    DEMO_VALUE,
+    PromptFailed,
+    ValidationError,
+    demo_folder,  # noqa: F401
+    host_server,  # noqa: F401
+)
+
+NODES = {
+    "H3TELoadTextEncoder": ("Load MiniMax H3 Text Encoder (H3TE)", ["CLIP"]),
+    "H3TEEncodeReferences": ("Encode Prompt + Reference Image (H3TE)", ["CONDITIONING", "LATENT", "STRING"]),
+    "H3TEEncodeKeyframes": (
+        "Encode Video Keyframes (H3TE)",
+        ["CONDITIONING", "LATENT", "STRING", "INT", "INT", "INT"],
+    ),
+    "H3TEEncoderOptions": ("MiniMax H3 Encoder Options (H3TE)", ["OPTIONS"]),
+}
+
+
+@pytest.fixture(scope="module")
+def server(host_server):  # noqa: F811
+    for request in demo_requests.REQUESTS:
+        for picture in request.pictures:
+            host_server.upload_image(demo_requests.PICTURES / picture)
+    return host_server
+
+
+@pytest.fixture(scope="module")
+def direct(server):
+    return load_encoder(server.base / "models" / "text_encoders" / DEMO_VALUE)
+
+
+def run(server, request, **changes) -> dict:
+    graph = demo_requests.graph(request, DEMO_VALUE)
+    graph["encode"]["inputs"].update(changes)
+    return server.run(graph, timeout=300)
+
+
+@pytest.mark.parametrize("node", NODES)
+def test_node_is_listed_under_its_title_and_category(server, node):
+    info = server.object_info(node)[node]
+    title, outputs = NODES[node]
+    assert info["display_name"] == title
+    assert info["category"] == "MiniMax H3/text encoder"
+    assert info["output"] == outputs
+
+
+@pytest.mark.parametrize("request_", [TEXT, REFERENCES, KEYFRAMES], ids=lambda r: r.name)
+def test_graph_equals_the_encoder_called_directly(server, direct, request_):
+    run(server, request_)
+    ours = direct.encode(request_.prompt, demo_requests.references(request_))
+    graph = demo_claims.probed(server, request_)
+    assert torch.equal(graph["hidden"], ours.hidden.float())
+    assert torch.equal(graph["tags"], ours.token_tags)
+
+
+def test_conditioning_has_the_host_keys_and_device(server):
+    facts = json.loads(run(server, TEXT, text="keys")["probe"]["text"][0])
+    assert facts == {"keys": ["minimax_token_tags", "pooled_output"], "dtype": "torch.float32", "device": "cpu"}
+
+
+def test_node_says_what_it_did_without_javascript(server, direct):
+    text = "\n".join(run(server, REFERENCES, prompt="another <Picture 1>")["encode"]["text"])
+    tokens = len(direct.encode("another <Picture 1>", demo_requests.references(REFERENCES)).token_ids)
+    assert f"{tokens} tokens in all" in text
+    assert "no VAE: references condition the text only" in text
+    assert "demo weights: output is meaningless" in text
+    assert "GB resident" in text
+
+
+def test_unknown_file_is_refused_before_the_run(server):
+    graph = demo_requests.graph(TEXT, "no_such_file.safetensors")
+    with pytest.raises(ValidationError) as refused:
+        server.run(graph)
+    assert "loader" in refused.value.node_errors
+
+
+def test_wrong_kind_of_clip_is_refused_by_name(server):
+    with pytest.raises((PromptFailed, ValidationError)):
+        graph = demo_requests.graph(KEYFRAMES, DEMO_VALUE)
+        graph["encode"]["inputs"]["clip"] = ["picture_0", 0]
+        server.run(graph)
+
+
+def test_another_layer_is_refused_by_name_and_the_next_prompt_runs(server, direct):
+    graph = demo_requests.graph(TEXT, DEMO_VALUE)
+    graph["layer"] = {
+        "class_type": "CLIPSetLastLayer",
+        "inputs": {"clip": ["loader", 0], "stop_at_clip_layer": -2},
+    }
+    graph["encode"]["inputs"]["clip"] = ["layer", 0]
+    with pytest.raises(PromptFailed, match="CLIPSetLastLayer"):
+        server.run(graph)
+    run(server, TEXT, text="still works")
+    assert torch.equal(demo_claims.probed(server, TEXT)["hidden"], direct.encode("still works").hidden.float())
+
+
+def test_vision_marker_in_a_prompt_is_refused_by_name(server):
+    with pytest.raises(PromptFailed, match="<\\|image_pad\\|>"):
+        run(server, TEXT, text="a <|image_pad|> of nothing")
+
+
+def test_stop_in_the_middle_and_the_next_prompt_is_right(server, direct):
+    with server.events() as events:
+        prompt_id = server.queue(demo_requests.graph(STOPPED, DEMO_VALUE))
+        events.wait_for(lambda kind, data: kind == "progress" and 2 <= data["value"] < data["max"], timeout=120)
+        server.interrupt()
+        entry = server.wait(prompt_id, timeout=120)
+    assert not entry["status"]["completed"]
+    assert "execution_interrupted" in [kind for kind, _ in entry["status"]["messages"]]
+    run(server, AFTER_STOP)
+    expected = direct.encode(AFTER_STOP.prompt).hidden.float()
+    assert torch.equal(demo_claims.probed(server, AFTER_STOP)["hidden"], expected)
+
+
+def test_only_needed_shards_are_mapped(server, direct):
+    import psutil
+
+    run(server, TEXT, text="mapped files")
+    maps = {region.path.rsplit("/", 1)[-1] for region in psutil.Process(server.process.pid).memory_maps()}
+    catalog = direct.source.catalog
+    assert maps >= {file.name for file in catalog.files_needed}
+    assert maps & {file.name for file in catalog.files_unneeded} == set()
+
+
+def test_log_has_no_traceback_of_the_pack_at_start(server):
+    start = server.log().split("got prompt")[0]
+    assert "IMPORT FAILED" not in start
+    assert "Traceback" not in start
