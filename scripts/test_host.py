@@ -1,4 +1,7 @@
-"""Runs the tests that need a ComfyUI against the one that COMFYUI_PATH names; arguments go to pytest."""
+"""Runs the tests that need a ComfyUI against the one that COMFYUI_PATH names; arguments go to pytest.
+
+Beside those of `make test`, these are the tests for a ComfyUI with H3 nodes of its own (tests/h3_host).
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from setup import enter
 from test import run_pytest
 
 HOST_FIXTURES = frozenset({"comfy", "host_server"})
+FOLDERS = ("tests", "tests/h3_host")  # the second is left out of plain runs by its name
 
 
 class HostTestsOnly:
@@ -28,4 +32,4 @@ if __name__ == "__main__":
             "COMFYUI_PATH=/path/to/ComfyUI`; without one, `make test` covers the private ComfyUI inside the clone."
         )
     enter()
-    sys.exit(run_pytest(sys.argv[1:], [HostTestsOnly()]))
+    sys.exit(run_pytest([*FOLDERS, *sys.argv[1:]], [HostTestsOnly()]))
