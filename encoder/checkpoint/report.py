@@ -110,20 +110,16 @@ def count_layers(catalog: Catalog) -> int:
 
 
 def find_problems(catalog: Catalog, tap_layer: int) -> list[str]:
-    """Everything that keeps this checkpoint from being MiniMax H3's encoder, each with what to do."""
-    found = (
-        foreign_problem(catalog),
-        format_problem(catalog),
-        depth_problem(catalog, tap_layer),
-        _width_problem(catalog),
-        _vision_problem(catalog),
-    )
-    problems = [problem for problem in found if problem]
-    return problems or _misfits(catalog, tap_layer)
+    """Everything that keeps this checkpoint from being MiniMax H3's encoder, each with what to do: first what
+    `load_encoder` refuses, then what makes it another model."""
+    refused = (foreign_problem(catalog), format_problem(catalog), depth_problem(catalog, tap_layer))
+    loading = [problem for problem in refused if problem] or _misfits(catalog, tap_layer)
+    identity = (_width_problem(catalog), _vision_problem(catalog))
+    return [*loading, *(problem for problem in identity if problem)]
 
 
 def _misfits(catalog: Catalog, tap_layer: int) -> list[str]:
-    """What loading would refuse: config and tensors that disagree, and tensors that are missing."""
+    """Config and tensors that disagree, and tensors that are missing: loading refuses those too."""
     try:
         check_fit(catalog, needed_shapes(read_dimensions(catalog), tap_layer), tap_layer)
     except ValueError as error:
