@@ -1,0 +1,372 @@
+"""Wrong, broken and foreign checkpoints: one clear error each, before any tensor is read; the doctor never raises."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from h3te.encoder import inspect_checkpoint, load_encoder
+from h3te.encoder.checkpoint import reader
+from h3te_tests.checkpoint_files import (
+    INDEX,
+    QWEN3_VL_4B,
+    QWEN3_VL_8B,
+    copy_sparse,
+    released_config,
+    stored,
+    write_json,
+    write_sparse,
+    write_sparse_folder,
+)
+from h3te_tests.tiny_weights import TAP_LAYER, shapes, tiny_config
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+SHARDS = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
+DOWN = "model.layers.{}.mlp.down_proj."
+
+
+@pytest.fixture(autouse=True)
+def no_tensor_is_read(monkeypatch) -> None:
+    def refuse(*args, **options):
+        raise AssertionError("a tensor was about to be read")
+
+    monkeypatch.setattr(reader, "safe_open", refuse)
+
+
+@pytest.fixture
+def folder(tiny_checkpoint, tmp_path) -> Path:
+    """A copy of the tiny checkpoint to be spoilt."""
+    return copy_sparse(tiny_checkpoint, tmp_path / "text_encoder")
+
+
+def refused(path: Path, *parts: str, tap_layer: int = TAP_LAYER, error: type = ValueError) -> str:
+    """The text of load_encoder's error, which holds all `parts`; the doctor says the same thing first."""
+    with pytest.raises(error) as raised:
+        load_encoder(path, tap_layer=tap_layer)
+    text = str(raised.value)
+    assert "expected" in text
+    assert "got" in text
+    for part in parts:
+        assert part in text
+    report = inspect_checkpoint(path, tap_layer)
+    assert report.problems[0] == text
+    assert not report.is_h3
+    return text
+
+
+# files that are no checkpoint, or not all of it
+
+NO_CHECKPOINT = {
+    "empty": (b"", "got 0 bytes", "download it again"),
+    "five bytes": (b"abcde", "got 5 bytes", "download it again"),
+    "text": (b"Dear user, this model is gated. Please accept the license.\n", "of another kind"),
+    "git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
+    "gguf": (b"GGUF\x03\0\0\0" + bytes(100), "a GGUF file", "use the bf16 file"),
+    "zip": (b"PK\x03\x04" + bytes(100), "never opened", ".safetensors"),
+    "pickle": (b"\x80\x02}q\x00." + bytes(100), "a pickle, which is never opened"),
+    "pickle 4": (b"\x80\x04\x95" + bytes(100), "a pickle, which is never opened"),
+    "html": (b"<!DOCTYPE html><html><body>404</body></html>" * 3, "of another kind"),
+    "broken json": ((20).to_bytes(8, "little") + b'{"a": {"dtype": "BF1', "unreadable text"),
+    "json list": ((2).to_bytes(8, "little") + b"[]" + bytes(8), "got list"),
+    "deep json": ((200_000).to_bytes(8, "little") + b"[" * 200_000, "unreadable text"),
+    "no tensors": ((8).to_bytes(8, "little") + b"{}      ", "names of one layout"),
+}
+
+
+@pytest.mark.parametrize("name", NO_CHECKPOINT)
+def test_file_that_is_no_checkpoint(tmp_path, name):
+    content, *parts = NO_CHECKPOINT[name]
+    path = tmp_path / "encoder.safetensors"
+    path.write_bytes(content)
+    refused(path, *parts)
+
+
+@pytest.mark.parametrize("name", NO_CHECKPOINT)
+def test_shard_that_is_no_checkpoint(folder, name):
+    content, *parts = NO_CHECKPOINT[name]
+    (folder / SHARDS[1]).write_bytes(content)
+    refused(folder, *(parts if name != "no tensors" else [SHARDS[1], "missing: "]))
+
+
+def test_truncated_file_tells_both_numbers(tmp_path):
+    tensors = stored(tiny_config())
+    whole = write_sparse(tmp_path / "whole.safetensors", tensors).stat().st_size
+    path = write_sparse(tmp_path / "encoder.safetensors", tensors, short_by=1000)
+    refused(path, f"expected {whole:,} bytes", f"got {whole - 1000:,}", "download is incomplete")
+
+
+def test_truncated_shard_tells_both_numbers(folder):
+    shard = folder / SHARDS[0]
+    whole = shard.stat().st_size
+    with shard.open("r+b") as file:
+        file.truncate(whole // 2)
+    refused(folder, SHARDS[0], f"expected {whole:,} bytes", f"got {whole // 2:,}", "download is incomplete")
+
+
+def test_file_with_something_behind_its_end(tmp_path):
+    path = write_sparse(tmp_path / "encoder.safetensors", stored(tiny_config()), short_by=-7)
+    refused(path, "The file is damaged")
+
+
+def header(**fields) -> bytes:
+    text = json.dumps(fields).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(8)
+
+
+BAD_HEADERS = {
+    "metadata is no object": {"__metadata__": [1]},
+    "tensor is no object": {"a": 5},
+    "no offsets": {"a": {"dtype": "BF16", "shape": [4]}},
+    "shape is no list": {"a": {"dtype": "BF16", "shape": 4, "data_offsets": [0, 8]}},
+    "offsets are words": {"a": {"dtype": "BF16", "shape": [4], "data_offsets": ["x", "y"]}},
+    "infinite shape": {"a": {"dtype": "BF16", "shape": [float("inf")], "data_offsets": [0, 8]}},
+    "shape against offsets": {"a": {"dtype": "BF16", "shape": [5], "data_offsets": [0, 8]}},
+    "offsets in reverse": {"a": {"dtype": "BF16", "shape": [4], "data_offsets": [8, 0]}},
+    "a gap": {"a": {"dtype": "BF16", "shape": [2], "data_offsets": [4, 8]}},
+    "an overlap": {n: {"dtype": "BF16", "shape": [4], "data_offsets": [0, 8]} for n in "ab"},
+}
+
+
+@pytest.mark.parametrize("name", BAD_HEADERS)
+def test_header_that_contradicts_itself(tmp_path, name):
+    path = tmp_path / "encoder.safetensors"
+    path.write_bytes(header(**BAD_HEADERS[name]))
+    refused(path, "encoder.safetensors: expected", "eplace")
+
+
+# folders
+
+
+def test_path_that_is_not_there(tmp_path):
+    refused(tmp_path / "nothing", "got none", "Check the path", error=FileNotFoundError)
+
+
+def test_folder_without_a_checkpoint(tmp_path):
+    refused(tmp_path, INDEX, "text_encoder", "parent", error=FileNotFoundError)
+
+
+def test_several_files_without_an_index(folder):
+    (folder / INDEX).unlink()
+    refused(folder, "beside 3 .safetensors files", "Download the index", error=FileNotFoundError)
+
+
+def test_missing_needed_shard_is_named_with_what_it_holds(folder):
+    (folder / SHARDS[0]).unlink()
+    refused(folder, "2 needed shards", "got 1", SHARDS[0], "needed tensors", error=FileNotFoundError)
+
+
+def test_one_shard_of_several_is_no_checkpoint(folder):
+    refused(folder / SHARDS[0], "got one of 3 shards", "Point to the folder")
+
+
+def spoil_index(folder: Path, **changes) -> None:
+    index = json.loads((folder / INDEX).read_text())
+    index["weight_map"] |= changes
+    write_json(folder / INDEX, index)
+
+
+@pytest.mark.parametrize("file", ["../x.safetensors", "/elsewhere/x.safetensors", "sub/x.safetensors", "..", "", None, 5, ["a"]])
+@pytest.mark.parametrize("name", ["model.language_model.layers.0.mlp.up_proj.weight", "lm_head.weight"])
+def test_index_that_points_outside_its_folder(folder, name, file):
+    shutil.copy(folder / SHARDS[0], folder.parent / "x.safetensors")
+    spoil_index(folder, **{name: file})
+    refused(folder, "expected plain file names", repr(file))
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"weight_map": []}', '{"weight_map": {}}', "[" * 100_000])
+def test_unreadable_index(folder, text):
+    (folder / INDEX).write_text(text)
+    refused(folder, INDEX, "Download the")
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"text_config": 5}', "\xff"])
+def test_unreadable_config(folder, text):
+    (folder / "config.json").write_bytes(text.encode("latin-1"))
+    refused(folder, "onfig")
+
+
+def test_index_and_shard_of_different_downloads(folder):
+    spoil_index(folder, **{"model.language_model.layers.0.mlp.up_proj.weight": SHARDS[1]})
+    refused(folder, SHARDS[1], "missing: model.language_model.layers.0.mlp.up_proj.weight", "different downloads")
+
+
+def test_config_and_weights_of_different_models(folder):
+    write_json(folder / "config.json", tiny_config(intermediate_size=192))
+    refused(folder, "shapes of config.json", "mlp.up_proj.weight is [160, 64], not [192, 64]", "different models")
+
+
+@pytest.mark.parametrize("changes", [
+    {"hidden_size": None}, {"hidden_size": "64"}, {"hidden_size": float("nan")}, {"hidden_size": float("inf")},
+    {"num_attention_heads": 0}, {"num_attention_heads": 3}, {"head_dim": 100}, {"rope_scaling": [1]},
+    {"rope_theta": None}, {"rope_scaling": {"rope_type": "yarn"}}, {"attention_bias": True}, {"hidden_act": "gelu"},
+    {"rope_scaling": {"mrope_interleaved": False}}, {"rope_scaling": {"mrope_section": [64]}},
+    {"rope_scaling": {"mrope_section": "abc"}}, {"num_hidden_layers": 3},
+])  # fmt: skip
+def test_config_of_another_kind(folder, changes):
+    write_json(folder / "config.json", tiny_config(**changes))
+    refused(folder, "ncoder", "expected")
+
+
+@pytest.mark.parametrize("changes", [
+    {"deepstack_visual_indexes": [3, 1, 5]}, {"deepstack_visual_indexes": [1, 3, 6]}, {"depth": -1}, {"num_heads": 7},
+    {"deepstack_visual_indexes": "1"}, {"out_hidden_size": 65}, {"num_position_embeddings": 2303},
+    {"hidden_act": "gelu"}, {"depth": True},
+])  # fmt: skip
+def test_vision_config_of_another_kind(folder, changes):
+    config = tiny_config()
+    config["vision_config"] |= changes
+    write_json(folder / "config.json", config)
+    refused(folder, "EncoderConfig: expected")
+
+
+def test_fewer_layers_than_the_tap(folder):
+    refused(folder, "at least 50 decoder layers, got 6", "qwen3vl_32b", tap_layer=50)
+    load_encoder(folder, tap_layer=6)
+
+
+def test_single_file_with_a_layer_missing_in_between(tmp_path):
+    names = [n for n in shapes(tiny_config()) if ".layers.3." not in n and n != "lm_head.weight"]
+    path = write_sparse(tmp_path / "e.safetensors", {n: ("BF16", shapes(tiny_config())[n]) for n in names})
+    refused(path, "missing: model.language_model.layers.3.input_layernorm")
+
+
+def test_tensors_that_would_change_the_result_are_not_ignored(tmp_path):
+    tensors = stored(tiny_config()) | {"model.layers.1.self_attn.o_proj.bias": ("BF16", (64,))}
+    refused(write_sparse(tmp_path / "e.safetensors", tensors), "1 unknown", "layers.1.self_attn.o_proj.bias")
+
+
+def test_two_layouts_at_once(tmp_path):
+    tensors = stored(tiny_config()) | stored(tiny_config(), rename=str)
+    refused(write_sparse(tmp_path / "e.safetensors", tensors), "official and comfyui")
+
+
+# other models, at their real size
+
+
+def test_qwen3_vl_8b_and_4b_are_refused_by_name(tmp_path):
+    for name, dimensions in (("Qwen3-VL-4B", QWEN3_VL_4B), ("Qwen3-VL-8B", QWEN3_VL_8B)):
+        config = released_config(**dimensions)
+        refused(write_sparse_folder(tmp_path / name, config), f"got 36 (this is {name})", tap_layer=50)
+        single = write_sparse(tmp_path / "single.safetensors", stored(config))
+        refused(single, f"got 36 (this is {name})", tap_layer=50)
+
+
+MARKS = {
+    "Qwen3.5": "model.layers.0.linear_attn.in_proj_qkvz.weight",
+    "a mixture-of-experts model": "model.layers.0.mlp.experts.gate_up_proj",
+    "Qwen2 or Qwen2.5": "model.layers.0.self_attn.q_proj.bias",
+}
+
+
+@pytest.mark.parametrize("model", MARKS)
+def test_other_architectures_are_refused_by_name(tmp_path, model):
+    tensors = stored(released_config()) | {MARKS[model]: ("BF16", (8,))}
+    refused(write_sparse(tmp_path / "e.safetensors", tensors), f"Qwen3-VL-32B, got {model}", tap_layer=50)
+
+
+NVFP4 = {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32"}
+PACKED = {
+    "nvfp4 with AWQ scales": {**NVFP4, "pre_quant_scale": "BF16"},
+    "nvfp4": NVFP4,
+    "fp8": {"weight": "F8_E4M3", "weight_scale": "F32"},
+    "fp8 (e5m2)": {"weight": "F8_E5M2"},
+    "fp8 with block scales": {"weight": "F8_E4M3", "weight_scale_inv": "BF16"},
+    "mxfp8": {"weight": "F8_E4M3", "weight_scale": "U8"},
+    "int8 or int4": {"weight": "I8", "weight_scale": "F32"},
+    "int4 weights for int8 activations (w4a8)": {"weight": "I8", "weight_s_rel": "F8_E4M3", "weight_codebook": "F32"},
+}
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_packed_files_are_refused_by_name(tmp_path, name):
+    tensors = stored(released_config())
+    for layer in range(64):
+        for part, dtype in PACKED[name].items():
+            tensors[DOWN.format(layer) + part] = (dtype, (5120, 25600) if part == "weight" else (16,))
+    path = write_sparse(tmp_path / "qwen3vl_32b_minimax_h3_bf16.safetensors", tensors)
+    refused(path, f"expected bf16, fp16 or fp32 weights, got {name}. ", tap_layer=50)
+    assert inspect_checkpoint(path).format == name
+
+
+@pytest.mark.parametrize("announced", ["tensors", "metadata"])
+def test_announced_quantisation_is_refused(tmp_path, announced):
+    tensors = stored(released_config())
+    metadata = {"_quantization_metadata": '{"layers": {}}'} if announced == "metadata" else None
+    if announced == "tensors":
+        tensors[DOWN.format(0) + "comfy_quant"] = ("U8", (40,))
+    path = write_sparse(tmp_path / "e.safetensors", tensors, metadata=metadata)
+    refused(path, "got packed (comfy_quant)", tap_layer=50)
+
+
+def test_one_packed_tensor_among_plain_ones_is_refused(tmp_path):
+    tensors = stored(released_config())
+    tensors["model.embed_tokens.weight"] = ("I8", (151936, 5120))
+    tensors["model.layers.7.self_attn.q_proj.weight"] = ("F8_E4M3", (8192, 5120))
+    path = write_sparse(tmp_path / "e.safetensors", tensors)
+    refused(path, "2 of other types", "embed_tokens.weight (I8)", "q_proj.weight (F8_E4M3)", tap_layer=50)
+
+
+def test_mixed_formats_are_refused(tmp_path):
+    tensors = stored(released_config())
+    tensors[DOWN.format(5) + "weight"] = ("F8_E4M3", (5120, 25600))
+    refused(write_sparse(tmp_path / "e.safetensors", tensors), "got bf16 and fp8", tap_layer=50)
+
+
+# whatever a file may hold
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+NAMES = st.sampled_from([
+    "__metadata__", "model.embed_tokens.weight", "model.layers.0.self_attn.q_norm.weight", "model.layers.²",
+    "model.layers.0.self_attn.q_proj.weight", "visual.pos_embed.weight", "visual.patch_embed.proj.weight",
+    "model.language_model.layers.0.mlp.down_proj.weight",
+])  # fmt: skip
+ENTRY = st.fixed_dictionaries({
+    "dtype": st.sampled_from(["BF16", "U8", "F4"]), "shape": st.lists(st.integers(0, 4), max_size=5),
+    "data_offsets": st.lists(st.integers(0, 64), min_size=2, max_size=2),
+})  # fmt: skip
+FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@FUZZ
+@given(tensors=st.dictionaries(NAMES, ENTRY | JSON, max_size=6), tail=st.binary(max_size=64))
+def test_no_header_makes_the_doctor_raise(tmp_path, tensors, tail):
+    text = json.dumps(tensors).encode()
+    path = tmp_path / "e.safetensors"
+    path.write_bytes(len(text).to_bytes(8, "little") + text + tail)
+    assert inspect_checkpoint(path).problems
+
+
+@FUZZ
+@given(content=st.binary(max_size=200))
+def test_no_bytes_make_the_doctor_raise(tmp_path, content):
+    path = tmp_path / "e.safetensors"
+    path.write_bytes(content)
+    assert inspect_checkpoint(path).problems
+
+
+@FUZZ
+@given(index=JSON | st.fixed_dictionaries({"weight_map": st.dictionaries(NAMES, JSON, max_size=4)}))
+def test_no_index_makes_the_doctor_raise(tmp_path, index):
+    write_json(tmp_path / INDEX, index)
+    assert inspect_checkpoint(tmp_path).problems
+
+
+@FUZZ
+@given(section=st.sampled_from(["text_config", "vision_config"]), data=st.data())
+def test_no_config_makes_the_doctor_raise(tiny_checkpoint, section, data):
+    config = tiny_config()
+    key = data.draw(st.sampled_from(sorted(config[section])))
+    config[section][key] = data.draw(JSON)
+    from h3te.encoder import EncoderConfig
+
+    try:
+        EncoderConfig.from_dict(config)
+    except ValueError as error:
+        assert str(error).startswith("EncoderConfig: expected")
