@@ -58,10 +58,11 @@ def _venv_works() -> bool:
 
 
 def make_venv() -> None:
-    """Creates .venv afresh; a half-made one or one of another Python is deleted first."""
+    """Creates .venv afresh; a half-made one, a moved one, or one of another Python is deleted first."""
     preflight.check_venv_module()
     shutil.rmtree(layout.VENV, ignore_errors=True)
-    command = [sys.executable, "-m", "venv", str(layout.VENV)]
+    base = getattr(sys, "_base_executable", sys.executable)  # when the .venv that was deleted runs this
+    command = [base, "-m", "venv", str(layout.VENV)]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode or not _venv_works():
         raise SetupError(
@@ -96,7 +97,7 @@ def _make_host() -> None:
 def steps(host: Path | None) -> list[Step]:
     """Every step in order; `host` is the ComfyUI that COMFYUI_PATH names, or None for the private one."""
     gpu = torch_install.has_nvidia_gpu()
-    venv, python = layout.VENV, stamps.python_fingerprint()
+    venv, python = layout.VENV, stamps.environment_fingerprint(layout.VENV)
     torch_key = stamps.fingerprint(torch_install.TORCH, gpu, os.environ.get("H3TE_TORCH_INDEX", ""))
     companions_key = stamps.fingerprint(torch_install.COMPANIONS, torch_key)
     packages_key = stamps.fingerprint(*_PACKAGE_LISTS, _NO_DEPS)

@@ -22,9 +22,9 @@ def fingerprint(*parts: object) -> str:
     return digest.hexdigest()[:16]
 
 
-def python_fingerprint() -> str:
-    """What a virtual environment depends on: the interpreter's version and the system."""
-    return f"{sys.version_info.major}.{sys.version_info.minor}-{sys.platform}"
+def environment_fingerprint(folder: Path) -> str:
+    """What a virtual environment depends on: the interpreter's version, the system, and where it lies."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}-{sys.platform} {folder}"
 
 
 def read(folder: Path) -> dict[str, str]:

@@ -255,6 +255,12 @@ def test_half_made_environment_is_not_taken_for_a_whole_one(empty_clone):
     assert not setup._venv_works()
 
 
+def test_moved_environment_is_made_again(empty_clone):
+    layout.VENV.mkdir()
+    stamps.write(layout.VENV, "virtual environment", stamps.environment_fingerprint(empty_clone / "elsewhere"))
+    assert not setup.steps(None)[0].is_done()
+
+
 def test_second_run_finds_nothing_to_do(empty_clone, monkeypatch, capsys):
     made = []
     monkeypatch.setattr(setup, "steps", lambda host: [_step(empty_clone, made)])
