@@ -168,7 +168,7 @@ def spoil_index(folder: Path, **changes) -> None:
     write_json(folder / INDEX, index)
 
 
-@pytest.mark.parametrize("file", ["../x.safetensors", "/elsewhere/x.safetensors", "sub/x.safetensors", "..", "", None, 5, ["a"]])
+@pytest.mark.parametrize("file", ["../x.safetensors", "/x.safetensors", "sub/x", "..", "", None, 5, ["a"]])
 @pytest.mark.parametrize("name", ["model.language_model.layers.0.mlp.up_proj.weight", "lm_head.weight"])
 def test_index_that_points_outside_its_folder(folder, name, file):
     shutil.copy(folder / SHARDS[0], folder.parent / "x.safetensors")
