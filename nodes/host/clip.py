@@ -134,7 +134,10 @@ class H3Clip(comfy.sd.CLIP):
         return self.patcher
 
     def _plan(self, batch: TokenBatch) -> MemoryPlan:
-        return plan_request(self.encoder.config, batch.presentation, len(batch.sequence.ids), self.encoder.dtype)
+        encoder = self.encoder
+        weights = self.patcher.model.parameters()
+        cast = max((w.numel() * encoder.dtype.itemsize for w in weights if w.dtype != encoder.dtype), default=0)
+        return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, cast)
 
     def encode_from_tokens(
         self, tokens: Mapping[str, Any], return_pooled: bool | str = False, return_dict: bool = False

@@ -25,7 +25,10 @@ class MemoryPlan:
     activations: int
 
 
-def plan_request(config: EncoderConfig, presentation: Presentation, tokens: int, dtype: torch.dtype) -> MemoryPlan:
+def plan_request(
+    config: EncoderConfig, presentation: Presentation, tokens: int, dtype: torch.dtype, cast: int = 0
+) -> MemoryPlan:
+    """cast: bytes of the largest weight that is converted per call because it is stored in another dtype."""
     counts = tuple(_patch_count(p) for p in (presentation.image, presentation.video))
     wide = dtype.itemsize
     features = kept = 0
@@ -33,7 +36,7 @@ def plan_request(config: EncoderConfig, presentation: Presentation, tokens: int,
         features = max(vision_bytes(config.vision, n, wide) for n in counts)
         levels = 1 + len(config.vision.deepstack_visual_indexes)
         kept = sum(counts) // config.vision.spatial_merge_size**2 * config.text.hidden_size * levels * wide
-    return MemoryPlan(tokens, counts, kept + max(features, text_bytes(config.text, tokens, wide)))
+    return MemoryPlan(tokens, counts, cast + kept + max(features, text_bytes(config.text, tokens, wide)))
 
 
 def text_bytes(text: TextConfig, tokens: int, wide: int) -> int:
@@ -43,7 +46,8 @@ def text_bytes(text: TextConfig, tokens: int, wide: int) -> int:
     attention = text.hidden_size * wide + 3 * queries * wide + 4 * keys * wide
     feed_forward = text.hidden_size * wide + 3 * text.intermediate_size * wide
     rotary = 2 * text.head_dim * wide + 3 * 8
-    return tokens * (text.hidden_size * wide + rotary + max(norm, attention, feed_forward))
+    alive = 3 * text.hidden_size * wide  # the embeddings, the layer's input, and it after attention
+    return tokens * (alive + rotary + max(norm, attention, feed_forward))
 
 
 def vision_bytes(vision: VisionConfig, patches: int, wide: int) -> int:
@@ -52,7 +56,8 @@ def vision_bytes(vision: VisionConfig, patches: int, wide: int) -> int:
     embedding = 2 * vision.patch_width * wide + width * (wide + 4 * 5)  # four gathered positions and their sum, float32
     attention = width * wide + 3 * width * wide + 2 * width * 4 + width * wide
     feed_forward = width * wide + 2 * vision.intermediate_size * wide
-    return patches * (width * wide + 2 * head * 4 + max(embedding, attention, feed_forward))
+    alive = (vision.patch_width + 2 * width) * wide  # the patches, the block's input, and it after attention
+    return patches * (alive + 2 * head * 4 + max(embedding, attention, feed_forward))
 
 
 def _patch_count(patches: Patches | None) -> int:
