@@ -143,6 +143,27 @@ def test_lora_changes_the_output_and_the_original_stays(comfy, tiny_clip):  # no
     assert torch.equal(hidden(tiny_clip), plain)
 
 
+def test_lora_and_first_use_inside_inference_mode_as_comfyui_runs_nodes(comfy, tiny_clip):  # noqa: F811
+    with torch.inference_mode():
+        plain = hidden(tiny_clip)
+        _, patched = comfy.sd.load_lora_for_models(None, tiny_clip, lora(), 1.0, 1.0)
+        changed = hidden(patched)
+        assert torch.equal(hidden(tiny_clip), plain)
+    assert torch.equal(hidden(patched), changed)
+    assert torch.equal(hidden(tiny_clip), plain)
+
+
+def test_answers_of_the_base_class_work(tiny_clip):  # noqa: F811
+    tiny_clip.encode("a fox")
+    weights = sum(w.nbytes for w in tiny_clip.cond_stage_model.parameters())
+    if hasattr(tiny_clip, "get_ram_usage"):
+        assert tiny_clip.get_ram_usage() == weights
+    if hasattr(tiny_clip, "is_dynamic"):
+        assert tiny_clip.is_dynamic() is False
+    assert tiny_clip.patcher.model_size() == tiny_clip.patcher.loaded_size() == weights
+    assert len(tiny_clip.get_key_patches()) == len(tiny_clip.cond_stage_model.state_dict())
+
+
 def test_lora_of_zero_changes_nothing(comfy, tiny_clip):  # noqa: F811
     plain = hidden(tiny_clip)
     _, patched = comfy.sd.load_lora_for_models(None, tiny_clip, lora(0.0), 1.0, 1.0)
@@ -177,7 +198,8 @@ def test_clones_share_weights_and_keep_their_own_patches(tiny_clip):  # noqa: F8
     assert not tiny_clip.patcher.patches
 
 
-def test_hooks_schedule_gives_one_entry_per_stretch(comfy, tiny_clip):  # noqa: F811
+def test_hooks_schedule_gives_one_entry_per_stretch(comfy, tiny_clip, tiny_checkpoint):  # noqa: F811
+    files = {file: file.read_bytes() for file in tiny_checkpoint.glob("*.safetensors")}
     hooks = comfy.hooks.create_hook_lora(lora=lora(), strength_model=1.0, strength_clip=1.0)
     frames = comfy.hooks.HookKeyframeGroup()
     frames.add(comfy.hooks.HookKeyframe(strength=1.0, start_percent=0.0))
@@ -195,6 +217,8 @@ def test_hooks_schedule_gives_one_entry_per_stretch(comfy, tiny_clip):  # noqa: 
     late = hooked.encode_from_tokens_scheduled(hooked.tokenize("a fox"), add_dict={"start_percent": 0.6})
     assert len(late) == 1
     assert torch.equal(hidden(tiny_clip), plain)
+    # hooks write into weights in place: into the mapping's private pages, never into the file
+    assert all(file.read_bytes() == content for file, content in files.items())
 
 
 def test_factory_of_the_patcher_makes_an_independent_copy(comfy, tiny_checkpoint, tokenizer_folder):  # noqa: F811

@@ -238,7 +238,7 @@ def test_node_text_counts_tokens_in_all_and_per_part(references, tiny_clip):  # 
     assert f"{count} tokens in all" in text
     assert "Picture 1: " in text
     assert "prompt: 2 tokens" in text
-    assert "cpu, 0.01 GB resident" in text
+    assert "cpu, 0.01 GB resident, 0.00 GB planned for this request" in text
     assert " s, cache: none" in text
 
 
@@ -257,6 +257,15 @@ def test_node_text_is_sent_to_the_node_when_a_server_runs(references, tiny_clip,
 def test_batch_on_a_keyframe_socket_is_refused_by_name(keyframes, tiny_clip):  # noqa: F811
     with pytest.raises(ValueError, match="first_frame: expected one picture, got a batch of 2"):
         keyframes.execute(tiny_clip, "", **SIZE, first_frame=picture(1, batch=2))
+
+
+def test_non_finite_picture_is_refused_by_its_socket(keyframes, references, tiny_clip):  # noqa: F811
+    broken = picture(1)
+    broken[0, 0, 0, 0] = float("nan")
+    with pytest.raises(ValueError, match="last_frame: expected finite pixels"):
+        keyframes.execute(tiny_clip, "", **SIZE, last_frame=broken)
+    with pytest.raises(ValueError, match="ref_image_0: expected finite pixels"):
+        references.execute(tiny_clip, "", **SIZE, ref_images={"ref_image_0": broken})
 
 
 def test_soundtrack_without_its_video_is_refused(references, tiny_clip):  # noqa: F811

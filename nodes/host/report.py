@@ -46,9 +46,10 @@ def encoded(clip: object, tokens: object, seconds: float) -> list[str]:
     if not isinstance(clip, H3Clip):
         return [HOST_CLIP, f"{seconds:.1f} s, cache: ComfyUI's"]
     patcher, batch = clip.patcher, _batch(tokens)
-    resident = patcher.loaded_size() / 1e9
+    resident, planned = patcher.loaded_size() / 1e9, clip.plan.activations / 1e9
     return [
-        f"{clip.label}, {patcher.load_device}, {resident:.2f} GB resident",
+        clip.label,
+        f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request",
         f"{len(batch.sequence.ids)} tokens in all",
         *describe_tokens(batch.presentation, batch.sequence),
         f"{seconds:.1f} s, cache: none",
