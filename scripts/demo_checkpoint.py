@@ -115,9 +115,9 @@ def _small_files(config: dict, tokenizer: Path | None) -> dict[str, bytes]:
 
 def _single_file_metadata(config: dict) -> dict[str, str]:
     """The config tells of the layers that are in the file, not of those the folder has."""
-    config["text_config"] = config["text_config"] | {"num_hidden_layers": demo_weights.TAP_LAYER}
+    text = config["text_config"] | {"num_hidden_layers": demo_weights.TAP_LAYER}
     note = {"h3te_demo": "true", "h3te_demo_note": config["h3te_demo_note"]}
-    return {"format": "pt", **note, "config": json.dumps(config)}
+    return {"format": "pt", **note, "config": json.dumps({**config, "text_config": text})}
 
 
 def _require_replaceable(folder: Path) -> None:

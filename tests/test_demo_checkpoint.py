@@ -14,6 +14,8 @@ import demo_tokenizer
 import demo_weights
 import numpy as np
 import pytest
+import torch
+from safetensors import safe_open
 
 SHARD = "model-{:05d}-of-00014.safetensors"
 
@@ -269,3 +271,14 @@ def test_command_line_says_what_it_did_and_what_went_wrong(tmp_path, capsys):
     (tmp_path / "else").write_bytes(b"")
     assert demo_checkpoint.main([str(tmp_path / "else"), "--single-file"]) == 1
     assert "expected no file or an earlier demo checkpoint" in capsys.readouterr().err
+
+
+def test_single_file_holds_the_weights_of_the_folder(made, tmp_path):
+    demo_checkpoint.make_single_file(tmp_path / "file.safetensors")
+    index = json.loads((made / demo_checkpoint.INDEX).read_text())["weight_map"]
+    with safe_open(tmp_path / "file.safetensors", framework="pt") as single:
+        for released, shard in index.items():
+            short = demo_weights.single_file_name(released)
+            if short:
+                with safe_open(made / shard, framework="pt") as sharded:
+                    assert torch.equal(single.get_tensor(short), sharded.get_tensor(released)), released
