@@ -46,10 +46,10 @@ class Step:
     def run(self) -> None:
         """Makes it and records that."""
         started = time.monotonic()
-        _say(f"set-up: {self.what} ...")
+        print(f"set-up: {self.what} ... ", end="", flush=True)
         self._make()
         stamps.write(self.folder, self.what, self._fingerprint)
-        _say(f"set-up: {self.what}: {time.monotonic() - started:.0f} s")
+        _say(f"{time.monotonic() - started:.0f} s")
 
 
 def _venv_works() -> bool:
@@ -84,7 +84,7 @@ def _make_packages() -> None:
 def _make_torch(gpu: bool) -> Callable[[], None]:
     def make() -> None:
         preflight.check_space(preflight.SPACE_CUDA_GB if gpu else preflight.SPACE_CPU_GB, "torch and packages")
-        torch_install.install_torch(gpu, lambda text: _say(f"set-up: {text}"))
+        torch_install.install_torch(gpu, lambda text: print(f"\n  {text} ", end="", flush=True))
 
     return make
 
