@@ -114,21 +114,6 @@ def test_api_keys_of_growing_sockets_are_flat_on_every_release(nodes):
             assert all(sockets[key].optional for key in keys)
 
 
-def test_host_h3_nodes_are_the_start_of_ours(nodes, comfy):  # noqa: F811
-    if not (comfy.folder / "comfy_extras" / "nodes_minimax_h3.py").exists():
-        pytest.skip("this ComfyUI has no H3 nodes of its own")
-    from comfy_extras import nodes_minimax_h3 as host
-
-    for theirs, ours in (
-        (host.MiniMaxH3ReferenceToVideo, "H3TEEncodeReferences"),
-        (host.MiniMaxH3ImageToVideo, "H3TEEncodeKeyframes"),
-    ):
-        expected = [name for name, _, _ in inputs_of(theirs)]
-        assert [name for name, _, _ in inputs_of(nodes[ours])][: len(expected)] == expected
-        outputs = [o.get_io_type() for o in theirs.GET_SCHEMA().outputs]
-        assert [o.get_io_type() for o in nodes[ours].GET_SCHEMA().outputs][: len(outputs)] == outputs
-
-
 def test_gathered_reads_grown_and_fixed_sockets_alike(comfy):  # noqa: F811
     from h3te.nodes.sockets import gathered
 

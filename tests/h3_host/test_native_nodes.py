@@ -12,25 +12,28 @@ SIZE = {"width": 256, "height": 192, "length": 39}
 
 
 class Spied:
-    """Our CLIP, remembering what it was asked to tokenize."""
+    """Our CLIP, remembering what it was asked to tokenize and the ids it gave."""
 
     def __init__(self, clip):
-        self.clip, self.requests = clip, []
+        self.clip, self.requests, self.ids = clip, [], []
 
     def __getattr__(self, name):
         return getattr(self.clip, name)
 
     def tokenize(self, text, **kwargs):
         self.requests.append((text, kwargs))
-        return self.clip.tokenize(text, **kwargs)
+        tokens = self.clip.tokenize(text, **kwargs)
+        self.ids.append(tokens["qwen3vl_32b"].sequence.ids)
+        return tokens
 
 
-def check(conditioning, direct) -> dict:
+def check(conditioning, direct, spied=None) -> dict:
     """Hidden states, tags and ids are the encoder's own; returns the other entries."""
     ((cond, extras),) = conditioning
     assert torch.equal(cond, direct.hidden.float())
     assert torch.equal(extras["minimax_token_tags"], direct.token_tags)
     assert len(direct.token_ids) == cond.shape[1]
+    assert spied is None or torch.equal(spied.ids[-1], direct.token_ids)
     return {k: v for k, v in extras.items() if k not in ("pooled_output", "minimax_token_tags")}
 
 
@@ -54,7 +57,7 @@ def test_image_to_video(h3, tiny_clip, given):
     output = h3.MiniMaxH3ImageToVideo.execute(clip, StandInVAE(), "a fox <d>hi</d>", **SIZE, **frames)
     (request,) = clip.requests
     assert len(request[1]["images"]) == len(given)
-    extras = check(output.args[0], tiny_clip.encoder.encode(request[0], references(request)))
+    extras = check(output.args[0], tiny_clip.encoder.encode(request[0], references(request)), clip)
     assert len(extras.get("minimax_keyframes", ())) == len(given)
 
 
@@ -71,7 +74,7 @@ def test_reference_to_video_with_image_video_soundtrack_and_audio(h3, tiny_clip)
     output = reference_output(h3, clip)
     (request,) = clip.requests
     assert [item["type"] for item in request[1]["minimax_ref_items"]] == ["image", "audio", "video", "audio"]
-    extras = check(output.args[0], tiny_clip.encoder.encode(request[0], references(request)))
+    extras = check(output.args[0], tiny_clip.encoder.encode(request[0], references(request)), clip)
     assert [block["kind"] for block in extras["minimax_refs"]] == ["image", "video_audio", "audio"]
 
 
@@ -83,7 +86,7 @@ def test_short_reference_video_has_one_sample_and_runs(h3, tiny_clip):
     )  # fmt: skip
     (request,) = clip.requests
     assert len(request[1]["minimax_ref_items"][0]["data"]) == 1
-    check(output.args[0], tiny_clip.encoder.encode(request[0], references(request)))
+    check(output.args[0], tiny_clip.encoder.encode(request[0], references(request)), clip)
 
 
 def test_add_guide_follows_the_hosts_node_and_ours(h3, tiny_clip):
