@@ -43,14 +43,14 @@ REFERENCES = DemoRequest(
     "Two reference images (Ref2VA)",
     "references",
     "The rubber duck of <Picture 1>, scarf and all, floats past the lighthouse of <Picture 2> while the lamp turns.",
-    ("duck.jpg", "lighthouse.jpg"),
+    ("rubber_duck.jpg", "lighthouse.jpg"),
 )
 KEYFRAMES = DemoRequest(
     "keyframes",
     "First and last frame (FL2VA)",
     "keyframes",
     "From <Picture 1> to <Picture 2>: the boat crosses the harbour as morning turns into full daylight.",
-    ("harbour_start.jpg", "harbour_end.jpg"),
+    ("harbour_dawn.jpg", "harbour_day.jpg"),
 )
 REQUESTS = (TEXT, REFERENCES, KEYFRAMES)
 STOPPED = DemoRequest(
