@@ -1,4 +1,4 @@
-"""Set-up with its folders moved to an empty place, and a pip that only records: the fixtures `empty_clone` and `pip`."""
+"""Set-up with its folders moved to an empty place, and a pip that only records: fixtures `empty_clone` and `pip`."""
 
 from __future__ import annotations
 
