@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import torch
 from h3te_tests.tiny_weights import shapes, tiny_config, tiny_weight
 from safetensors.torch import save_file
@@ -60,6 +62,8 @@ def write_sparse(path: Path, tensors: Mapping[str, Stored], metadata: dict | Non
         end = offset + BYTES[dtype] * math.prod(shape)
         header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [offset, end]}
         offset = end
+    if sys.platform == "win32" and offset > 1e9:
+        pytest.skip("a hole of this size takes real space on this system")
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
     path.parent.mkdir(parents=True, exist_ok=True)

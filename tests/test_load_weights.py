@@ -90,6 +90,15 @@ def test_loading_again_replaces_the_weights(encoder, weights):
     assert golden(encoder) <= 2e-4
 
 
+def test_loading_again_while_the_weights_are_away_forgets_the_old_ones(encoder, weights):
+    encoder.load_weights((name, torch.zeros_like(tensor)) for name, tensor in weights.items())
+    encoder.to("meta")
+    encoder.load_weights(weights.items())
+    assert not any(module.at_rest for module in encoder.modules() if hasattr(module, "at_rest"))
+    encoder.to("meta").to("cpu")
+    assert golden(encoder) <= 2e-4
+
+
 # what is refused, with nothing changed
 
 

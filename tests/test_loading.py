@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from h3te.encoder import load_encoder
+from h3te.encoder import EncoderConfig, load_encoder
 from h3te_tests.checkpoint_files import (
     INDEX,
     bare_name,
@@ -97,6 +97,13 @@ def test_rope_parameters_of_transformers_5_are_the_same_config(load, reference, 
     shutil.copytree(tiny_checkpoint, tmp_path, dirs_exist_ok=True)
     write_json(tmp_path / "config.json", config)
     assert torch.equal(hidden(load(tmp_path)), reference)
+
+
+def test_config_as_transformers_writes_it_is_the_same_config():
+    config_class = pytest.importorskip("transformers.models.qwen3_vl").Qwen3VLConfig
+    for config in (tiny_config(), released_config()):
+        written = config_class(**json.loads(json.dumps(config))).to_dict()
+        assert EncoderConfig.from_dict(written) == EncoderConfig.from_dict(config)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
