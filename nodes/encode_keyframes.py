@@ -62,9 +62,9 @@ class EncodeKeyframes(io.ComfyNode):
         done = encode(clip, NODE, prompt, images=shown_images(fitted))
         blocks = keyframe_blocks(fitted, vae)
         positive = with_values(done.conditioning, {"minimax_keyframes": blocks} if blocks else {})
-        lines = [*done.lines, *report.about_target(target, width, height, length)]
-        lines += [report.NO_VAE_KEYFRAMES] if fitted and vae is None else []
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
+        notes = [report.NO_VAE_KEYFRAMES] if fitted and vae is None else []
+        notes += report.about_target(target, width, height, length)
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, [done.summary, *notes, *done.details])
         size = (target.width, target.height, target.frames)
         return io.NodeOutput(positive, empty_latent(target), done.presentation, *size, ui=ui)
 

@@ -71,9 +71,8 @@ class EncodeReferences(io.ComfyNode):
         done = encode(clip, NODE, prompt, minimax_ref_items=ref_items(prepared))
         blocks = reference_blocks(prepared, vae, audio_vae)
         positive = with_values(done.conditioning, {"minimax_refs": blocks} if blocks else {})
-        lines = [*done.lines, *report.about_target(target, width, height, length)]
-        lines += report.about_references(prepared, vae, audio_vae)
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
+        notes = report.about_references(prepared, vae, audio_vae) + report.about_target(target, width, height, length)
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, [done.summary, *notes, *done.details])
         return io.NodeOutput(positive, empty_latent(target), done.presentation, ui=ui)
 
 

@@ -13,11 +13,12 @@ from .tree import WRAPPER
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, the tokens it was made from, and the lines that describe the run."""
+    """CONDITIONING, what the encoder read, and the lines that describe the run: the summary first, details last."""
 
     conditioning: list
     presentation: str
-    lines: list[str]
+    summary: str
+    details: list[str]
 
 
 def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
@@ -26,8 +27,8 @@ def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
     started = time.perf_counter()
     tokens = clip.tokenize(prompt, **references)
     conditioning = clip.encode_from_tokens_scheduled(tokens)
-    lines = report.encoded(clip, tokens, time.perf_counter() - started)
-    return Encoded(conditioning, report.presentation_text(tokens), lines)
+    summary = report.summary(clip, tokens, time.perf_counter() - started)
+    return Encoded(conditioning, report.presentation_text(tokens), summary, report.details(clip, tokens))
 
 
 def _check(clip: Any, node: str) -> None:

@@ -41,19 +41,24 @@ def loaded(report: CheckpointReport, device: object, dtype: object) -> list[str]
     return lines + ([] if report.has_vision else ["no vision tower: pictures and videos will be refused"])
 
 
-def encoded(clip: object, tokens: object, seconds: float) -> list[str]:
-    """Lines of an encode: format, size, device, resident bytes; tokens in all and per part; time; cache."""
-    if not isinstance(clip, H3Clip):
-        return [HOST_CLIP, f"{seconds:.1f} s, cache: ComfyUI's"]
-    patcher, batch = clip.patcher, _batch(tokens)
+def summary(clip: object, tokens: object, seconds: float) -> str:
+    """The line that is seen without enlarging the node: tokens in all and per part, time, cache."""
+    batch = _batch(tokens)
+    if batch is None:
+        return f"{HOST_CLIP}; {seconds:.1f} s, cache: ComfyUI's"
+    parts = ", ".join(f"{part} {count}" for part, count in batch.sequence.counts.items())
+    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {seconds:.1f} s, cache: none"
+
+
+def details(clip: object, tokens: object) -> list[str]:
+    """Format, size, device, resident and planned bytes; the size at which each picture is seen."""
+    batch = _batch(tokens)
+    if not isinstance(clip, H3Clip) or batch is None:
+        return []
+    patcher = clip.patcher
     resident, planned = patcher.loaded_size() / 1e9, clip.plan.activations / 1e9
-    return [
-        clip.label,
-        f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request",
-        f"{len(batch.sequence.ids)} tokens in all",
-        *describe_tokens(batch.presentation, batch.sequence),
-        f"{seconds:.1f} s, cache: none",
-    ]
+    memory = f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request"
+    return [clip.label, memory, *describe_tokens(batch.presentation, batch.sequence)]
 
 
 def about_target(target: Target, width: int, height: int, length: int) -> list[str]:
