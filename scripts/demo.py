@@ -28,7 +28,9 @@ def main() -> int:
     host = setup.enter()
     started = time.perf_counter()
     try:
-        checkpoint = _given_checkpoint(parsed.checkpoint, host) if parsed.checkpoint else _demo_checkpoint(host)
+        checkpoint = (
+            _given_checkpoint(parsed.checkpoint.expanduser(), host) if parsed.checkpoint else _demo_checkpoint(host)
+        )
         return _open_for_browser(host, checkpoint, parsed.port) if parsed.ui else _prove(host, checkpoint, started)
     except (SetupError, ValueError, RuntimeError, OSError) as error:
         print(f"\ndemo: {error}", file=sys.stderr)
