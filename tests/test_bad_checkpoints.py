@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from h3te.encoder import inspect_checkpoint, load_encoder
+from h3te.encoder import EncoderConfig, inspect_checkpoint, load_encoder
 from h3te.encoder.checkpoint import reader
 from h3te_tests.checkpoint_files import (
     INDEX,
@@ -212,7 +212,7 @@ def test_config_of_another_kind(folder, changes):
 
 @pytest.mark.parametrize("changes", [
     {"deepstack_visual_indexes": [3, 1, 5]}, {"deepstack_visual_indexes": [1, 3, 6]}, {"depth": -1}, {"num_heads": 7},
-    {"deepstack_visual_indexes": "1"}, {"out_hidden_size": 65}, {"num_position_embeddings": 2303},
+    {"deepstack_visual_indexes": "1"}, {"depth": 10**400}, {"out_hidden_size": 65}, {"num_position_embeddings": 2303},
     {"hidden_act": "gelu"}, {"depth": True},
 ])  # fmt: skip
 def test_vision_config_of_another_kind(folder, changes):
@@ -331,7 +331,9 @@ ENTRY = st.fixed_dictionaries({
     "dtype": st.sampled_from(["BF16", "U8", "F4"]), "shape": st.lists(st.integers(0, 4), max_size=5),
     "data_offsets": st.lists(st.integers(0, 64), min_size=2, max_size=2),
 })  # fmt: skip
-FUZZ = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @FUZZ
@@ -360,12 +362,10 @@ def test_no_index_makes_the_doctor_raise(tmp_path, index):
 
 @FUZZ
 @given(section=st.sampled_from(["text_config", "vision_config"]), data=st.data())
-def test_no_config_makes_the_doctor_raise(tiny_checkpoint, section, data):
+def test_every_config_is_taken_or_refused_by_name(section, data):
     config = tiny_config()
     key = data.draw(st.sampled_from(sorted(config[section])))
     config[section][key] = data.draw(JSON)
-    from h3te.encoder import EncoderConfig
-
     try:
         EncoderConfig.from_dict(config)
     except ValueError as error:
