@@ -192,11 +192,11 @@ def _copy_claim(figures: dict) -> Claim:
     megabytes = {key: value / 1e6 for key, value in figures.items() if isinstance(value, int)}
     peak = megabytes["peak"] - megabytes["base_resident"]
     figure = f"weights {megabytes['weight_bytes']:,.0f} MB; peak above the imported process {peak:,.0f} MB"
-    if figures["loaded_private"] is None:
+    if figures["copied"] is None:
         return Claim(3, "Memory of one encode", True, figure)
-    copied = max(0.0, megabytes["loaded_private"] - megabytes["base_private"])
-    passed = copied <= COPY_LIMIT * megabytes["weight_bytes"]
-    return Claim(3, "Loading makes no second copy of the weights", passed, f"{figure}; copied {copied:,.1f} MB")
+    passed = figures["copied"] <= COPY_LIMIT * figures["weight_bytes"]
+    figure = f"{figure}; copied {megabytes['copied']:,.1f} MB"
+    return Claim(3, "Loading makes no second copy of the weights", passed, figure)
 
 
 def _absent_claim(checkpoint: Checkpoint, figures: dict) -> Claim:

@@ -32,6 +32,10 @@ def private() -> int | None:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
 
 
+def _grown(before: int | None) -> int | None:
+    return None if before is None else max(0, private() - before)
+
+
 def peak() -> int:
     """The most that was ever resident."""
     if sys.platform == "win32":
@@ -45,12 +49,12 @@ def peak() -> int:
 def measure(checkpoint: Path, tokenizer: Path, request) -> dict:
     """Load and encode once; figures in bytes and seconds."""
     references = demo_requests.references(request)
-    base = {"base_resident": resident(), "base_private": private(), "base_peak": peak()}
+    base = {"base_resident": resident(), "base_peak": peak()}
     started = time.perf_counter()
     encoder = h3te_module("encoder").load_encoder(checkpoint, tokenizer=tokenizer)
-    opened_before = len(encoder.source.opened)
+    opened_before, unloaded = len(encoder.source.opened), private()
     encoder.load_to_device()
-    loaded = {"loaded_private": private(), "load_seconds": time.perf_counter() - started}
+    loaded = {"copied": _grown(unloaded), "load_seconds": time.perf_counter() - started}
     started = time.perf_counter()
     done = encoder.encode(request.prompt, references)
     return {
