@@ -11,36 +11,26 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from pack import h3te_module
+
 COPIED = ("vocab.json", "merges.txt")
 CONFIG = "tokenizer_config.json"
-FIRST_ADDED_ID = 151643
-SPECIAL = (
-    "<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|object_ref_start|>", "<|object_ref_end|>", "<|box_start|>",
-    "<|box_end|>", "<|quad_start|>", "<|quad_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
-    "<|image_pad|>", "<|video_pad|>",
-)  # fmt: skip
-PLAIN = (
-    "<tool_call>", "</tool_call>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>", "<|fim_pad|>",
-    "<|repo_name|>", "<|file_sep|>", "<tool_response>", "</tool_response>", "<think>", "</think>",
-)  # fmt: skip
-H3_TOKENS = (
-    "<d>", "</d>", "<|cutoff|>", "<|lyrics_start|>", "<|lyrics_end|>", "<|caption_start|>", "<|caption_end|>",
-)  # fmt: skip
 
 
 def tokenizer_config() -> bytes:
     """Return tokenizer_config.json as UTF-8 JSON."""
+    tokens = h3te_module("encoder.tokens")
     shared = {"lstrip": False, "normalized": False, "rstrip": False, "single_word": False}
-    names = [(name, True) for name in SPECIAL] + [(name, False) for name in PLAIN]
+    names = [(name, True) for name in tokens.QWEN_SPECIAL] + [(name, False) for name in tokens.QWEN_PLAIN]
     added = {
-        str(FIRST_ADDED_ID + index): {"content": name, **shared, "special": special}
+        str(tokens.ENDOFTEXT + index): {"content": name, **shared, "special": special}
         for index, (name, special) in enumerate(names)
     }
     config = {
         "add_bos_token": False,
         "add_prefix_space": False,
         "added_tokens_decoder": added,
-        "additional_special_tokens": [*SPECIAL[1:], *H3_TOKENS],
+        "additional_special_tokens": [*tokens.QWEN_SPECIAL[1:], *tokens.H3_TOKENS],
         "bos_token": None,
         "clean_up_tokenization_spaces": False,
         "eos_token": "<|im_end|>",

@@ -15,6 +15,7 @@ import demo_weights
 import numpy as np
 import pytest
 import torch
+from h3te.encoder.tokens import H3_TOKENS
 from safetensors import safe_open
 
 SHARD = "model-{:05d}-of-00014.safetensors"
@@ -244,7 +245,7 @@ def test_single_file_of_something_else_is_refused_and_kept(tmp_path):
 def test_tokenizer_config_gives_the_h3_tokens_the_ids_after_26_known_ones():
     config = json.loads(demo_tokenizer.tokenizer_config())
     assert list(map(int, config["added_tokens_decoder"])) == list(range(151643, 151669))
-    assert config["additional_special_tokens"][-7:] == list(demo_tokenizer.H3_TOKENS)
+    assert config["additional_special_tokens"][-7:] == list(H3_TOKENS)
 
 
 def test_missing_vocabulary_is_said_before_anything_is_written(tmp_path, vocabulary):
@@ -257,7 +258,7 @@ def test_transformers_loads_the_tokenizer_with_the_h3_tokens(tokenizer_folder, t
     transformers = pytest.importorskip("transformers")
     demo_checkpoint.make_folder(tmp_path / "demo", Path(tokenizer_folder))
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "demo")
-    assert tokenizer.convert_tokens_to_ids(list(demo_tokenizer.H3_TOKENS)) == list(range(151669, 151676))
+    assert tokenizer.convert_tokens_to_ids(list(H3_TOKENS)) == list(range(151669, 151676))
     assert tokenizer("<Picture 1>: ").input_ids == [21604, 3826, 220, 16, 26818, 220]
     assert tokenizer("<d>Hi</d> <|image_pad|>").input_ids == [151669, 13048, 151670, 220, 151655]
 
