@@ -106,9 +106,7 @@ def test_video_size_after_12_5_seconds_of_full_canvas():
 def test_image_size_equals_the_released_rule(height, width):
     module = pytest.importorskip("transformers.models.qwen2_vl.image_processing_qwen2_vl")
     limits = {"min_pixels": IMAGE_LIMITS["shortest_edge"], "max_pixels": IMAGE_LIMITS["longest_edge"]}
-    assert_same_size(
-        lambda: image_size(height, width), lambda: module.smart_resize(height, width, factor=32, **limits)
-    )
+    assert_same_size(lambda: image_size(height, width), lambda: module.smart_resize(height, width, factor=32, **limits))
 
 
 @settings(max_examples=400, deadline=None)
