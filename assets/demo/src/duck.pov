@@ -94,7 +94,7 @@ plane { -z, -9.5
         object { Grain(Colour)
           rotate z*Side*26 translate <Side*0.062, 0, -Tube>
           // x of a stitch runs along the tube's girth, y along the neck
-          rotate z*90 rotate y*0
+          rotate z*90
           rotate x*(J/NB*360) translate <0, 0, -Neck_R> rotate y*(I/NA*360) }
       #end
     #end
@@ -130,7 +130,6 @@ plane { -z, -9.5
   object { Loose_End(19) rotate <0, 20, 0> rotate -8*z translate <-1.55, 3.1, -1.62> }
   object { Loose_End(15) rotate <0, 40, 0> rotate 12*z translate <-2.28, 2.95, -1.20> }
   // the knot
-  #local R = seed(2);
   union {
     #for (I, 0, 8) #for (J, 0, 15) #for (Side, -1, 1, 2)
       object { Grain(Blue) rotate z*Side*26 translate <Side*0.055, 0, -0.42*sqrt(1 - 0.75*pow(I/4 - 1, 4))> rotate y*(J*22.5) translate y*(I*0.15 - 0.6)*0.62 }

@@ -114,7 +114,7 @@ object { Lighthouse(rgb Mix(<6, 4.5, 2>, <0, 0, 0>)) scale 0.92 translate <26, 1
 Hill(-70, 125, 62, 33, Green) Hill(-15, 140, 58, 24, Green*<0.9, 1.05, 1>) Hill(-125, 170, 80, 46, Green*0.9)
 Hill(45, 260, 90, 30, Green) Hill(150, 300, 110, 44, Green*0.9)
 // two moored boats and gulls
-object { Hull(rgb <0.08, 0.22, 0.45>, rgb 0.08) scale 1.5 rotate 90*y rotate 0 translate <-10.5, 0, 28.5> }
+object { Hull(rgb <0.08, 0.22, 0.45>, rgb 0.08) scale 1.5 rotate 90*y translate <-10.5, 0, 28.5> }
 object { Hull(rgb <0.15, 0.40, 0.25>, rgb 0.08) scale 1.35 rotate 172*y translate <3, 0, 31.0> }
 #local R = seed(11);
 #for (I, 0, 6)

@@ -60,7 +60,6 @@ isosurface {
     finish { ambient 0 diffuse 0.75 }
   }
 }
-#declare Foam_Field = function { Rock_Field(x, 0.0, z) }
 plane { y, 0.03
   pigment { function { min(1, max(0, Rock_Field(x, 0, z)*1.25 + 0.75*f_noise3d(x*0.9, 3, z*1.6) - 0.45 )) }
     color_map { [0.00 rgbt <1, 1, 1, 0.10>] [0.22 rgbt <1, 1, 1, 0.45>] [0.42 rgbt 1] [1 rgbt 1] } }
@@ -68,7 +67,7 @@ plane { y, 0.03
   no_shadow
 }
 
-// ---- the tower, a keeper's cottage and steps
+// ---- the tower and a keeper's cottage
 object { Lighthouse(rgb <1.6, 1.35, 0.8>) rotate 16*y translate <0, 3.1, 0> }
 cylinder { <0, 1.5, 0>, <0, 3.25, 0>, 3.6 pigment { rgb <0.60, 0.56, 0.50> } normal { granite 0.2 scale 0.8 } finish { Plaster } }
 #declare Window_Glow = <0, 0, 0>;
@@ -78,7 +77,7 @@ union {
   scale 0.72 rotate 20*y translate <2.7, 3.1, -0.6>
 }
 
-// ---- gulls and a small sail on the horizon
+// ---- gulls
 #local R = seed(23);
 #for (I, 0, 7)
   object { Gull(0.1 + 0.3*rand(R)) rotate <0, 360*rand(R), 30*(rand(R) - 0.5)> scale 0.9 translate <-9 + 17*rand(R), 9 + 11*rand(R), -8 + 10*rand(R)> }

@@ -1,6 +1,6 @@
 """Render the demo pictures anew: python assets/demo/src/render.py [scene ...]
 
-Needs POV-Ray 3.7 (Debian: `apt-get install povray povray-includes`), Pillow and PyAV. About half an hour on two cores
+Needs POV-Ray 3.7 (Debian: `apt-get install povray povray-includes`), Pillow and PyAV. About an hour on two cores
 for everything; name scenes (harbour_dawn, toy_train, ...) to make some of them only.
 """
 
