@@ -75,6 +75,10 @@ class EncoderConfig:
     def from_dict(cls, config: Mapping) -> EncoderConfig:
         """Read the dict of a Qwen3-VL `config.json`. Raises ValueError naming the key that is missing or
         unsupported."""
+        if not isinstance(config, Mapping):
+            raise ValueError(
+                f"EncoderConfig: expected the dict of config.json, got {type(config).__name__}. Pass what it holds."
+            )
         text, vision = config.get("text_config"), config.get("vision_config")
         if not isinstance(text, Mapping) or not isinstance(vision, (Mapping, type(None))):
             raise ValueError(

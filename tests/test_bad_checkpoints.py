@@ -144,6 +144,17 @@ def test_path_that_is_not_there(tmp_path):
     refused(tmp_path / "nothing", "got none", "Check the path", error=FileNotFoundError)
 
 
+def test_path_that_may_not_be_read_is_explained(tmp_path, monkeypatch):
+    path = write_sparse(tmp_path / "encoder.safetensors", stored(tiny_config()))
+
+    def deny(self, *args, **options):
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "open", deny)
+    refused(path, f"expected to read {path}, got Permission denied", "may read", error=PermissionError)
+    refused(tmp_path / ("a" * 5000), "File name too long", "Check the path", error=OSError)
+
+
 def test_folder_without_a_checkpoint(tmp_path):
     refused(tmp_path, INDEX, "text_encoder", "parent", error=FileNotFoundError)
 
@@ -208,6 +219,12 @@ def test_config_and_weights_of_different_models(folder):
 def test_config_of_another_kind(folder, changes):
     write_json(folder / "config.json", tiny_config(**changes))
     refused(folder, "ncoder", "expected")
+
+
+@pytest.mark.parametrize("config", [None, "config.json", [1]])
+def test_config_that_is_no_dict_is_refused(config):
+    with pytest.raises(ValueError, match=f"expected the dict of config.json, got {type(config).__name__}"):
+        EncoderConfig.from_dict(config)
 
 
 @pytest.mark.parametrize("changes", [

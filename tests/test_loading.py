@@ -23,6 +23,7 @@ from h3te_tests.checkpoint_files import (
 from h3te_tests.checkpoint_files import stored as stored_shapes
 from h3te_tests.golden_cases import CASES, expected, references, relative_error
 from h3te_tests.tiny_weights import TAP_LAYER, shapes, tiny_config, tiny_weights, write_tiny_checkpoint
+from safetensors.torch import load_file, save_file
 
 CASE = CASES["mixed_in_request_order"]
 NEEDED = [n for n in shapes(tiny_config()) if not n.startswith(("lm_head", "model.language_model.layers.5."))]
@@ -214,6 +215,36 @@ def test_materialise_counts_bytes_and_can_be_stopped_and_resumed(load, tiny_chec
     encoder.materialise(lambda *call: calls.append(call))
     assert calls[-1] == (left, left, "weights")
     assert [done for done, _, _ in calls] == sorted(done for done, _, _ in calls)
+    assert torch.equal(hidden(encoder), reference)
+
+
+def spoil_shard(shard: Path, how: str) -> None:
+    tensors = load_file(shard)
+    name = "model.language_model.layers.0.mlp.down_proj.weight"
+    if how == "gone":
+        shard.unlink()
+    elif how == "cut":
+        with shard.open("r+b") as file:
+            file.truncate(1000)
+    elif how == "other type":
+        save_file(tensors | {name: tensors[name].float()}, shard)
+    elif how == "other shape":
+        save_file(tensors | {name: tensors[name][:, 1:].contiguous()}, shard)
+    else:
+        save_file({n: t for n, t in tensors.items() if n != name}, shard)
+
+
+@pytest.mark.parametrize("how", ["gone", "cut", "other type", "other shape", "tensor missing"])
+def test_file_that_changed_between_loading_and_first_use_is_refused(load, reference, tiny_checkpoint, tmp_path, how):
+    folder = tmp_path / "text_encoder"
+    shutil.copytree(tiny_checkpoint, folder)
+    encoder, shard = load(folder), folder / "model-00001-of-00003.safetensors"
+    spoil_shard(shard, how)
+    said = f"{shard.name}: expected the file as it was when the text encoder was loaded, got "
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=said + ".*load the text encoder again"):
+            encoder.encode("A fox.")
+    shutil.copy(tiny_checkpoint / shard.name, shard)
     assert torch.equal(hidden(encoder), reference)
 
 

@@ -49,8 +49,21 @@ class Catalog:
 
 
 def open_catalog(path: str | Path, tap_layer: int) -> Catalog:
-    """Gather the headers. Raises ValueError or FileNotFoundError with what was expected and what to do."""
+    """Gather the headers. Raises ValueError or OSError (FileNotFoundError among them) with what was expected and what
+    to do."""
     path = Path(path)
+    try:
+        return _open(path, tap_layer)
+    except OSError as error:
+        if error.errno is None:  # raised here, with its explanation
+            raise
+        raise type(error)(
+            f"checkpoint: expected to read {error.filename or path}, got {error.strerror}. Check the path, and that "
+            "you may read what lies there."
+        ) from error
+
+
+def _open(path: Path, tap_layer: int) -> Catalog:
     if path.is_dir():
         folder = resolve_folder(path)
         return _open_index(folder, tap_layer) if (folder / INDEX).exists() else _open_lone(folder)

@@ -2,7 +2,8 @@
 
 Contract: `CheckpointReader.fill(slots, names)` assigns each named tensor where it belongs. Nothing is copied: a tensor
 is a view of its file, so resident memory is the page cache's. Files are opened at their first tensor and closed after
-the pass; `opened` lists them in order.
+the pass; `opened` lists them in order. A file that is gone, or whose header is another one than at loading, is a
+RuntimeError before any of its tensors is used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from safetensors import safe_open
 
 from ..weights import WeightSlots
 from .catalog import Catalog
+from .header import read_header
 
 logger = logging.getLogger(__name__)
 
@@ -44,5 +46,24 @@ class CheckpointReader:
         logger.info("mapped %d tensors, %.2f GB, from %d files", len(entries), total / 1e9, len(handles))
 
     def _open(self, file: Path, stack: ExitStack):
+        self._check_unchanged(file)
         self.opened.append(file)
         return stack.enter_context(safe_open(file, framework="pt", device="cpu"))
+
+    def _check_unchanged(self, file: Path) -> None:
+        """Hours may lie between reading the headers and the first use."""
+        promised = {e.stored_name: e for e in self.catalog.entries.values() if e.file == file}
+        try:
+            tensors = read_header(file).tensors
+        except (ValueError, OSError) as error:
+            raise RuntimeError(f"{_changed(file)} one that cannot be read ({error}). {_AGAIN}") from error
+        other = sorted(name for name, entry in promised.items() if tensors.get(name) != entry)
+        if other:
+            raise RuntimeError(f"{_changed(file)} {len(other)} other tensors (first: {other[0]}). {_AGAIN}")
+
+
+_AGAIN = "It was moved or replaced meanwhile: put it back, or load the text encoder again."
+
+
+def _changed(file: Path) -> str:
+    return f"{file.name}: expected the file as it was when the text encoder was loaded, got"
