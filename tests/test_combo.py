@@ -105,6 +105,17 @@ def test_released_parent_folder_is_accepted(paths, text_encoders, demo_folder): 
     assert paths.cached_report(paths.resolve("MiniMax-H3/")).is_h3
 
 
+def test_folder_may_be_named_without_its_slash(paths, text_encoders, demo_folder):  # noqa: F811
+    place(demo_folder, text_encoders / "h3" / "text_encoder")
+    assert paths.resolve("h3/text_encoder") == paths.resolve("h3\\text_encoder\\") == text_encoders / "h3/text_encoder"
+
+
+@pytest.mark.parametrize("value", [None, 5, ["a.safetensors"]])
+def test_value_that_is_no_name_is_refused(paths, value):
+    with pytest.raises(ValueError, match=f"expected text_encoder as a name, got {type(value).__name__}"):
+        paths.resolve(value)
+
+
 @pytest.mark.parametrize("value", ["../secret/", "/etc/", "nothing/"])
 def test_folders_outside_the_model_folders_are_refused(paths, value):
     with pytest.raises(ValueError, match="in none of"):

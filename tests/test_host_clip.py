@@ -95,6 +95,13 @@ def test_alpha_is_composited_on_white_and_said(tiny_clip, caplog):  # noqa: F811
     assert "white" in caplog.text
 
 
+def test_alpha_of_bytes_is_the_alpha_of_floats(tiny_clip):  # noqa: F811
+    image = picture(5, channels=4)
+    as_bytes = (image * 255).round().to(torch.uint8)
+    floats, bytes_ = (tiny_clip.tokenize("a", images=[i])["qwen3vl_32b"].presentation for i in (image, as_bytes))
+    assert torch.equal(floats.image.pixel_values, bytes_.image.pixel_values)
+
+
 def test_tokens_read_like_those_of_other_clips(tiny_clip):  # noqa: F811
     tokens = tiny_clip.tokenize("a fox", return_word_ids=True)
     assert list(tokens) == ["qwen3vl_32b"]
@@ -161,7 +168,7 @@ def test_answers_of_the_base_class_work(tiny_clip):  # noqa: F811
     if hasattr(tiny_clip, "is_dynamic"):
         assert tiny_clip.is_dynamic() is False
     assert tiny_clip.patcher.model_size() == tiny_clip.patcher.loaded_size() == weights
-    assert len(tiny_clip.get_key_patches()) == len(tiny_clip.cond_stage_model.state_dict())
+    assert len(tiny_clip.patcher.get_key_patches()) == len(tiny_clip.cond_stage_model.state_dict())
 
 
 def test_lora_of_zero_changes_nothing(comfy, tiny_clip):  # noqa: F811
@@ -270,6 +277,20 @@ def test_text_generation_and_saving_are_refused_by_name(tiny_clip):  # noqa: F81
         tiny_clip.get_sd()
     with pytest.raises(RuntimeError, match="CLIPSave"):
         tiny_clip.state_dict_for_saving()
+
+
+@pytest.mark.parametrize("name", ["CLIPMergeSimple", "CLIPMergeAdd", "CLIPMergeSubtract"])
+def test_merging_is_refused_by_name(comfy, tiny_clip, name):  # noqa: F811
+    node = _node("nodes_model_merging", "NODE_CLASS_MAPPINGS")[name]
+    merge = getattr(node(), node.FUNCTION)
+    with pytest.raises(RuntimeError, match=r"merge the weights .*remove that node"):
+        merge(tiny_clip, tiny_clip, 0.5) if name == "CLIPMergeSimple" else merge(tiny_clip, tiny_clip)
+
+
+@pytest.mark.parametrize("prompt", [None, 5, ["a fox"], b"a fox"])
+def test_prompt_that_is_no_text_is_refused(comfy, tiny_clip, prompt):  # noqa: F811
+    with pytest.raises(ValueError, match=f"one string as the prompt, got {type(prompt).__name__}"):
+        comfy.nodes.CLIPTextEncode().encode(tiny_clip, prompt)
 
 
 def test_tokens_of_another_clip_are_refused(tiny_clip):  # noqa: F811

@@ -114,6 +114,12 @@ class H3Clip(comfy.sd.CLIP):
 
     state_dict_for_saving = get_sd
 
+    def get_key_patches(self):
+        raise RuntimeError(
+            f"{WHO}: expected a request for conditioning, got one to merge the weights (CLIPMergeSimple and its like). "
+            "This encoder computes as released: remove that node; a LoRA can be applied with LoraLoader."
+        )
+
     # tokens
 
     def tokenize(self, text: str, return_word_ids: bool = False, **kwargs) -> dict[str, TokenBatch]:

@@ -1,8 +1,8 @@
 """ComfyUI IMAGE tensors <-> prepared uint8 RGB pixels, with one rule for alpha and for grey pictures.
 
-Contract: an IMAGE is float 0..1 [B, H, W, C], C 1, 3 or 4. Alpha is composited on white, grey is repeated over the
-three channels; each is said in the log. Every picture of a batch is used, or the socket that cannot is named in an
-error.
+Contract: an IMAGE is float 0..1 (bytes are taken too) [B, H, W, C], C 1, 3 or 4. Alpha is composited on white, grey is
+repeated over the three channels; each is said in the log. Every picture of a batch is used, or the socket that cannot
+is named in an error.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ def to_rgb(image: torch.Tensor, where: str) -> torch.Tensor:
     image = image.detach().cpu()
     if image.is_floating_point():
         image = image.float()
+    elif image.dtype == torch.uint8 and image.shape[-1] == 4:  # alpha is a share, not a byte
+        image = to_image(image)
     return to_uint8(_three_channels(image, where), 4, where)
 
 

@@ -119,8 +119,12 @@ def file_state(path: Path) -> State:
 
 def resolve(value: str) -> Path:
     """The file or folder that a saved value means. Raises ValueError that says what to put where or to choose."""
+    if not isinstance(value, str):
+        raise ValueError(
+            f"{WHO}: expected text_encoder as a name, got {type(value).__name__}. Connect a STRING, or choose a file."
+        )
     entries = _listing.current()
-    exact = [e.path for e in entries if e.value.replace("\\", "/") == value.replace("\\", "/")]
+    exact = [e.path for e in entries if _plain(e.value) == _plain(value)]
     if exact:
         return exact[0]
     inside = _parent_folder(value)
@@ -147,6 +151,11 @@ def _parent_folder(value: str) -> Path | None:
         return None
     places = (Path(root, value) for root in folder_paths.get_folder_paths(CATEGORY))
     return next((place for place in places if place.is_dir()), None)
+
+
+def _plain(value: str) -> str:
+    """A value without what differs between systems and typists: backslashes, and the slash after a folder."""
+    return value.replace("\\", "/").rstrip("/")
 
 
 def _base(value: str) -> str:

@@ -42,6 +42,10 @@ class TokenBatch(list):
 
 def make_tokens(text: str, request: Mapping[str, Any], tokenizer: H3Tokenizer, word_ids: bool = False) -> dict:
     """Prompt and the keyword arguments of `CLIP.tokenize` -> tokens. Raises ValueError for what it cannot read."""
+    if not isinstance(text, str):
+        raise ValueError(
+            f"{WHO}: expected one string as the prompt, got {type(text).__name__}. Connect a STRING or type it."
+        )
     unknown = sorted(set(request) - KNOWN)
     if unknown:
         logger.warning("%s: %s mean nothing to MiniMax H3 and are ignored.", WHO, ", ".join(unknown))
