@@ -145,6 +145,10 @@ def present(prompt: str, references: Iterable[Reference] = ()) -> Presentation:
     one, named by its label."""
     if not isinstance(prompt, str):
         raise ValueError(f"present: expected one string as the prompt, got {type(prompt).__name__}. Pass a str.")
+    if not isinstance(references, Iterable):
+        raise ValueError(
+            f"present: expected a list of references, got {type(references).__name__}. Pass [reference], or ()."
+        )
     builder = _Builder()
     for position, reference in enumerate(references, 1):
         builder.add(reference, position)
@@ -226,7 +230,7 @@ def _samples(reference: VideoReference, where: str) -> tuple[Any, tuple[float, .
 
 def _given_samples(reference: VideoReference, where: str) -> tuple[Any, tuple[float, ...]]:
     frames = pixel_tensor(reference.frames, 4, where)
-    timestamps = tuple(float(seconds) for seconds in reference.timestamps or ())
+    timestamps = _seconds(reference.timestamps, where)
     if len(timestamps) != len(frames):
         raise ValueError(
             f"{where}: expected one timestamp per frame, got {len(timestamps)} for {len(frames)} frames. "
@@ -239,6 +243,15 @@ def _given_samples(reference: VideoReference, where: str) -> tuple[Any, tuple[fl
         logger.info("%s: one sampled frame, repeated to fill its pair.", where)
         return torch.cat([frames, frames]), timestamps * 2
     return frames, timestamps
+
+
+def _seconds(timestamps: Any, where: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(seconds) for seconds in timestamps)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{where}: expected timestamps as a list of seconds, got {timestamps!r:.60}. Pass one number per frame."
+        ) from error
 
 
 def _pair_times(timestamps: Sequence[float]) -> list[float]:

@@ -117,6 +117,11 @@ def test_frames_with_timestamps_are_not_sampled_again():
     assert torch.equal(presentation.video.pixel_values, video_patches(frames).pixel_values)
 
 
+def test_timestamps_may_be_a_tensor():
+    seen = [present("", [VideoReference(clip(2), timestamps=t)]) for t in (torch.tensor([0.0, 0.5]), (0.0, 0.5))]
+    assert seen[0].segments == seen[1].segments
+
+
 def test_odd_timestamps_pair_the_last_with_itself():
     presentation = present("", [VideoReference(clip(3), timestamps=(0.0, 0.5, 3.0))])
     assert outline(presentation)[1::2] == ["<0.2 seconds>", "<3.0 seconds>"]
@@ -159,6 +164,10 @@ REFUSED = [
     (lambda: present(["a"]), "present: expected one string as the prompt, got list"),
     (lambda: present("", [AudioReference(), image()]), "as reference 2, got Tensor. Wrap the pixels"),
     (lambda: present("", [ImageReference(image()), ImageReference(torch.zeros(9, 9, 4))]), "present, <Picture 2>: "),
+    (lambda: present("", ImageReference(image())), "expected a list of references, got ImageReference. Pass"),
+    (lambda: present("", None), "expected a list of references, got NoneType. Pass"),
+    (lambda: present("", [VideoReference(clip(2), timestamps=5)]), "timestamps as a list of seconds, got 5. Pass"),
+    (lambda: present("", [VideoReference(clip(2), timestamps=(None, 1))]), "a list of seconds, got (None, 1). Pass"),
     (lambda: present("", [VideoReference(image())]), "present, <Video 1>: expected pixels of shape [T, H, W, 3]"),
     (lambda: present("", [VideoReference(clip(30), fps=0)]), "<Video 1>: expected a frame rate above 0, got 0. Pass"),
     (
