@@ -20,7 +20,6 @@ import setup
 from package_installer import SetupError
 
 RESULTS = layout.OUTPUT / "demo"
-NAME = "h3te-demo"
 
 
 def main() -> int:
@@ -28,9 +27,7 @@ def main() -> int:
     host = setup.enter()
     started = time.perf_counter()
     try:
-        checkpoint = (
-            _given_checkpoint(parsed.checkpoint.expanduser(), host) if parsed.checkpoint else _demo_checkpoint(host)
-        )
+        checkpoint = _checkpoint(parsed.checkpoint, host)
         return _open_for_browser(host, checkpoint, parsed.port) if parsed.ui else _prove(host, checkpoint, started)
     except (SetupError, ValueError, RuntimeError, OSError) as error:
         print(f"\ndemo: {error}", file=sys.stderr)
@@ -48,38 +45,10 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _demo_checkpoint(host: Path):
-    import comfy_install
-    import demo_checkpoint
-    from demo_claims import Checkpoint
+def _checkpoint(path: Path | None, host: Path):
+    import given_checkpoint
 
-    path = comfy_install.base_directory(host) / "models" / "text_encoders" / NAME
-    bundled = _bundled_tokenizer(host)
-    if demo_checkpoint.make_folder(path, bundled):
-        print(f"demo: made the demo checkpoint in {path}", flush=True)
-    return Checkpoint(path, NAME + "/", path, path, True)
-
-
-def _given_checkpoint(path: Path, host: Path):
-    import demo_tokenizer
-    from demo_claims import Checkpoint
-    from pack import h3te_module
-
-    report = h3te_module("encoder").inspect_checkpoint(path)
-    if report.problems:
-        raise ValueError("\n".join(report.problems))
-    print(f"demo: {report.path}: {report.describe()}", flush=True)
-    official = layout.TEMP / "official_tokenizer"
-    official.mkdir(parents=True, exist_ok=True)
-    tokenizer = report.tokenizer or _bundled_tokenizer(host)
-    for name, content in demo_tokenizer.tokenizer_files(tokenizer).items():
-        (official / name).write_bytes(content)
-    value = report.path.name + ("/" if report.path.is_dir() else "")
-    return Checkpoint(report.path, value, tokenizer, official, report.is_demo)
-
-
-def _bundled_tokenizer(host: Path) -> Path:
-    return host / "comfy" / "text_encoders" / "qwen25_tokenizer"
+    return given_checkpoint.given(path, host, "demo") if path else given_checkpoint.demo(host, "demo")
 
 
 def _server(host: Path, checkpoint, port: int | None = None):

@@ -19,6 +19,7 @@ import demo_requests
 import layout
 import torch
 from demo_requests import AFTER_STOP, KEYFRAMES, REQUESTS, STOPPED, DemoRequest
+from given_checkpoint import Checkpoint
 from pack import h3te_module
 from safetensors.torch import load_file
 
@@ -34,17 +35,6 @@ class Claim:
     what: str
     passed: bool
     figure: str
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """What the demo runs on. `value` is the loader's combo value; `is_demo` decides which proofs are possible."""
-
-    path: Path
-    value: str
-    tokenizer: Path
-    official_tokenizer: Path
-    is_demo: bool
 
 
 def relative(ours: torch.Tensor, theirs: torch.Tensor) -> float:

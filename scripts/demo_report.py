@@ -11,8 +11,9 @@ from pathlib import Path
 
 import demo_requests
 import torch
-from demo_claims import Checkpoint, Claim, probed
+from demo_claims import Claim, probed
 from demo_requests import REQUESTS
+from given_checkpoint import Checkpoint
 from pack import h3te_module
 from presentation_picture import draw_presentation
 from safetensors.torch import save_file

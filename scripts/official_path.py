@@ -68,7 +68,7 @@ class OfficialPath:
     def hidden(self, request: Request, progress: Callable[[str], None]) -> torch.Tensor:
         """`hidden_states[tap]` [S, D] of a prepared request."""
         seen = self._see(request, progress)
-        embeddings = self._read("model.language_model.embed_tokens.weight")[request.ids].to(self.dtype)[None]
+        embeddings = self.read("model.language_model.embed_tokens.weight")[request.ids].to(self.dtype)[None]
         where = {m: (request.ids == pad)[None] for m, pad in (("image", IMAGE_PAD), ("video", VIDEO_PAD))}
         for modality, (merged, _) in seen.items():
             mask = where[modality][..., None].expand_as(embeddings)
@@ -81,8 +81,8 @@ class OfficialPath:
         if not request.patches:
             return {}
         tower = self.model.visual
-        self._fill(tower, "model.visual.")
-        _renew_rotary(tower)
+        self.fill(tower, "model.visual.")
+        renew_rotary(tower)
         seen = {}
         for modality, patches in request.patches.items():
             progress(f"vision tower, {modality}s")
@@ -93,11 +93,11 @@ class OfficialPath:
 
     def _decode(self, hidden, positions, visual, deepstack, progress) -> torch.Tensor:
         decoder = self.model.language_model
-        _renew_rotary(decoder)
+        renew_rotary(decoder)
         rotary = decoder.rotary_emb(hidden, positions)
         for i in range(self.tap_layer):
             layer = decoder.layers[i]
-            self._fill(layer, f"model.language_model.layers.{i}.")
+            self.fill(layer, f"model.language_model.layers.{i}.")
             hidden = layer(hidden, attention_mask=None, position_embeddings=rotary)
             layer.to("meta")
             if i < len(deepstack):
@@ -115,14 +115,16 @@ class OfficialPath:
         )
         return positions
 
-    def _read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> torch.Tensor:
+        """A tensor by released name, in stored dtype, as a view of its mapped file."""
         entry = self.entries[name]
         with safe_open(entry.file, framework="pt") as file:
             return file.get_tensor(entry.stored_name)
 
-    def _fill(self, module: torch.nn.Module, prefix: str) -> None:
+    def fill(self, module: torch.nn.Module, prefix: str) -> None:
+        """Give a module its weights in compute dtype; `module.to("meta")` drops them."""
         names = [name for name, _ in module.named_parameters()]
-        state = {name: self._read(prefix + name).to(self.dtype) for name in names}
+        state = {name: self.read(prefix + name).to(self.dtype) for name in names}
         module.load_state_dict(state, strict=True, assign=True)
 
 
@@ -210,7 +212,7 @@ def _config_from_shapes(config) -> dict:
     return {"model_type": "qwen3_vl", "text_config": text, "vision_config": vision}
 
 
-def _renew_rotary(module: torch.nn.Module) -> None:
+def renew_rotary(module: torch.nn.Module) -> None:
     """Build the rotary tables anew in float32: they are in no checkpoint, and the model was built on `meta`."""
     for name, child in list(module.named_children()):
         if name in ("rotary_emb", "rotary_pos_emb"):
