@@ -279,12 +279,13 @@ def test_text_generation_and_saving_are_refused_by_name(tiny_clip):  # noqa: F81
         tiny_clip.state_dict_for_saving()
 
 
-@pytest.mark.parametrize("name", ["CLIPMergeSimple", "CLIPMergeAdd", "CLIPMergeSubtract"])
-def test_merging_is_refused_by_name(comfy, tiny_clip, name):  # noqa: F811
+@pytest.mark.parametrize(
+    "name,values", [("CLIPMergeSimple", [0.5]), ("CLIPMergeAdd", []), ("CLIPMergeSubtract", [1.0])]
+)
+def test_merging_is_refused_by_name(comfy, tiny_clip, name, values):  # noqa: F811
     node = _node("nodes_model_merging", "NODE_CLASS_MAPPINGS")[name]
-    merge = getattr(node(), node.FUNCTION)
     with pytest.raises(RuntimeError, match=r"merge the weights .*remove that node"):
-        merge(tiny_clip, tiny_clip, 0.5) if name == "CLIPMergeSimple" else merge(tiny_clip, tiny_clip)
+        getattr(node(), node.FUNCTION)(tiny_clip, tiny_clip, *values)
 
 
 @pytest.mark.parametrize("prompt", [None, 5, ["a fox"], b"a fox"])
