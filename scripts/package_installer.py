@@ -25,6 +25,8 @@ _SYMPTOMS = (
     ),
     (r"SSLError|CERTIFICATE_VERIFY_FAILED", "certificate"),
     (r"THESE PACKAGES DO NOT MATCH THE HASHES|IncompleteRead|BadZipFile|unexpected end of", "download"),
+    (r"not a trusted or secure host", "trust"),
+    (r"from versions: none", "nothing"),
     (r"requires a different Python|No matching distribution found", "version"),
     (r"Permission denied|Errno 13|Access is denied", "permission"),
 )
@@ -33,6 +35,9 @@ _ADVICE = {
     "network": "No package index answered. Check the network (and proxy, or PIP_INDEX_URL for a mirror)",
     "certificate": "The index's certificate was not accepted. Point PIP_CERT at your network's certificate bundle",
     "download": "A download was cut short or damaged",
+    "trust": "pip passes over an index without https. Name its https address, or set PIP_TRUSTED_HOST to its host",
+    "nothing": "The indexes offered no version at all: none answered (network, proxy, mirror), or none has a build for "
+    "this Python (3.10 to 3.13 have them). Mend that",
     "version": "The index has no build for this Python and machine. Use Python 3.10 to 3.13, or name an index that has "
     "one (H3TE_TORCH_INDEX for torch)",
     "permission": "A file could not be written. Make sure that you own the clone and that no program of it still runs",

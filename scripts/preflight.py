@@ -67,7 +67,13 @@ def foreign_host() -> Path | None:
         hint = f"Did you mean {nested}? " if (nested / "main.py").is_file() else ""
         raise SetupError(
             f"set-up: expected COMFYUI_PATH to be a ComfyUI folder, got {value}, which "
-            f"{'has no ' + lacking[0] if path.is_dir() else 'does not exist'}. {hint}Name the folder that holds "
+            f"{_lack(path, lacking[0])}. {hint}Name the folder that holds "
             "main.py, or unset COMFYUI_PATH to use a private ComfyUI inside the clone."
         )
     return path
+
+
+def _lack(path: Path, name: str) -> str:
+    if path.is_dir():
+        return f"has no {name}"
+    return "is a file" if path.exists() else "does not exist"

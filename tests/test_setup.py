@@ -40,6 +40,13 @@ def test_comfyui_path_that_does_not_exist_is_named(monkeypatch, tmp_path):
         preflight.foreign_host()
 
 
+def test_comfyui_path_that_names_main_py_is_recognised(monkeypatch, tmp_path):
+    (tmp_path / "main.py").touch()
+    monkeypatch.setenv("COMFYUI_PATH", str(tmp_path / "main.py"))
+    with pytest.raises(SetupError, match=r"main\.py, which is a file\. Name the folder that holds main\.py"):
+        preflight.foreign_host()
+
+
 def test_comfyui_path_one_folder_too_high_is_recognised(monkeypatch, tmp_path):
     (tmp_path / "ComfyUI").mkdir()
     (tmp_path / "ComfyUI" / "main.py").touch()

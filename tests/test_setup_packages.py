@@ -24,6 +24,7 @@ OFFLINE = (
     "ERROR: Could not find a version that satisfies the requirement einops (from versions: none)\n"
     "ERROR: No matching distribution found for einops\n"
 )
+NOTHING = "ERROR: Could not find a version that satisfies the requirement torch==2.13.0 (from versions: none)\n"
 NO_BUILD = "ERROR: No matching distribution found for torch==2.13.0+cpu\n"
 
 
@@ -43,6 +44,8 @@ def test_failing_pip_without_network_shows_its_last_lines_and_what_to_do(pip):
     [
         (OFFLINE, "network"),
         (NO_BUILD, "version"),
+        (NOTHING, "nothing"),
+        ("WARNING: The repository located at 10.0.0.1 is not a trusted or secure host.\n" + NOTHING, "trust"),
         ("OSError: [Errno 28] No space left on device", "disk"),
         ("SSLError(SSLCertVerificationError(1, 'CERTIFICATE_VERIFY_FAILED'))", "certificate"),
         ("ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE", "download"),
@@ -81,8 +84,9 @@ def test_torch_without_gpu_tries_the_cpu_build_then_the_default_and_says_so(pip,
     assert "H3TE_TORCH_INDEX" in said[0]
 
 
-def test_torch_without_network_is_not_tried_twice(pip):
-    pip.answers = [(1, OFFLINE)]
+@pytest.mark.parametrize("output", [OFFLINE, NOTHING])
+def test_torch_without_network_is_not_tried_twice(pip, output):
+    pip.answers = [(1, output)]
     with pytest.raises(SetupError, match=r"set-up, torch: expected pip to install"):
         torch_install.install_torch(gpu=False, say=print)
     assert len(pip.calls) == 1
