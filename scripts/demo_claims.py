@@ -79,8 +79,7 @@ def _official_claim(request: DemoRequest, results: dict) -> Claim:
 
 def graph_claims(server, checkpoint: Checkpoint, say: Callable[[str], None]) -> Iterator[Claim]:
     """Claim 2: what the nodes hand out in the running ComfyUI equals the encoder called directly. Keeps the results."""
-    for picture in sorted({name for request in REQUESTS for name in request.pictures}):
-        server.upload_image(demo_requests.PICTURES / picture)
+    demo_requests.upload_pictures(server)
     encoder = direct_encoder(checkpoint)
     for request in REQUESTS:
         say(f"{request.title}: ComfyUI")

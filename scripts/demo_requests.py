@@ -65,12 +65,27 @@ STOPPED = DemoRequest(
 AFTER_STOP = DemoRequest("after_stop", "The prompt after Stop", "text", "And then the fog lifts over the harbour.")
 
 
+def lossless_name(picture: str) -> str:
+    return Path(picture).with_suffix(".png").name
+
+
+def upload_pictures(server, requests=REQUESTS) -> None:
+    """Put the requests' pictures into ComfyUI's input folder, as PNG: its releases decode JPEG differently."""
+    from PIL import Image
+
+    for picture in sorted({name for request in requests for name in request.pictures}):
+        png = layout.TEMP / lossless_name(picture)
+        Image.fromarray(_pixels(PICTURES / picture)).save(png)
+        server.upload_image(png)
+        png.unlink()
+
+
 def graph(request: DemoRequest, checkpoint: str) -> dict:
     """The request as an API graph whose probe writes `h3te_demo_<name>.safetensors`. checkpoint: a value of the
     combo."""
     nodes = {"loader": _node("H3TELoadTextEncoder", text_encoder=checkpoint, device="auto")}
     for i, picture in enumerate(request.pictures):
-        nodes[f"picture_{i}"] = _node("LoadImage", image=picture)
+        nodes[f"picture_{i}"] = _node("LoadImage", image=lossless_name(picture))
     nodes["encode"] = _encode_node(request)
     nodes["probe"] = _node("H3TEConditioningProbe", conditioning=["encode", 0], name=f"h3te_demo_{request.name}")
     return nodes

@@ -31,9 +31,7 @@ NODES = {
 
 @pytest.fixture(scope="module")
 def server(host_server):  # noqa: F811
-    for request in demo_requests.REQUESTS:
-        for picture in request.pictures:
-            host_server.upload_image(demo_requests.PICTURES / picture)
+    demo_requests.upload_pictures(host_server)
     return host_server
 
 
