@@ -7,7 +7,7 @@ Precision: activations in `dtype` (bfloat16 as released), weights as stored; nev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -15,10 +15,13 @@ from torch import nn
 
 from .config import EncoderConfig
 from .decoder import Decoder
+from .diagnosis import is_finite, non_finite_error
 from .layers import Layers, PlainOps
 from .pixels import Patches
 from .placement import Block, Placement, find_blocks, position_ids
 from .presentation import Presentation, present
+from .progress import Progress, Steps
+from .prompt_notes import PromptNote, log_notes, prompt_notes, prompt_of
 from .rope import text_rotary
 from .token_inputs import check_ids, grid_list, pair_patches
 from .tokens import H3Tokenizer, TokenSequence, tokenize
@@ -29,14 +32,12 @@ SELECTED_LAYER = 50  # MiniMax H3 is conditioned on hidden_states[50]
 HIDDEN_SIZE = 5120
 COMPUTE_DTYPES = (torch.bfloat16, torch.float32)
 
-Progress = Callable[[int, int, str], None]
-
 
 @dataclass(frozen=True)
 class Conditioning:
     """What H3 is conditioned on. hidden [1, S, D] in compute dtype; token_tags and token_ids int64 [S] on the CPU.
 
-    Tags: 0 for every token of a vision block, markers included; 1 for text.
+    Tags: 0 for every token of a vision block, markers included; 1 for text. notes: what the prompt says in vain.
     """
 
     hidden: torch.Tensor
@@ -44,18 +45,7 @@ class Conditioning:
     token_ids: torch.Tensor
     sequence: TokenSequence
     presentation: Presentation
-
-
-class Steps:
-    """Counts vision blocks and decoder layers for a progress callback, whose exceptions stop the encode."""
-
-    def __init__(self, progress: Progress | None, total: int):
-        self.progress, self.total, self.done = progress, total, 0
-
-    def __call__(self, what: str) -> None:
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, self.total, what)
+    notes: tuple[PromptNote, ...] = ()
 
 
 class ReleasedTree(nn.Module):
@@ -152,8 +142,10 @@ class Encoder(nn.Module):
         """As `encode`, from a finished presentation; `device`: compute there instead of on `self.device`."""
         sequence = tokenize(presentation, self._needed_tokenizer())
         patches = {"image": presentation.image, "video": presentation.video}
+        notes = prompt_notes(presentation)
+        log_notes(notes, prompt_of(presentation))
         hidden = self._hidden(sequence.ids, patches, progress, torch.device(device or self.device))
-        return Conditioning(hidden[None], sequence.tags, sequence.ids, sequence, presentation)
+        return Conditioning(hidden[None], sequence.tags, sequence.ids, sequence, presentation, notes)
 
     def encode_ids(
         self,
@@ -201,9 +193,16 @@ class Encoder(nn.Module):
         merge = self.config.vision.spatial_merge_size if self.config.vision else 1
         blocks = find_blocks(ids, grids["image"], grids["video"], merge)
         self.materialise()
-        steps = Steps(progress, self._step_count(patches))
-        features = {m: self._see(p, grids[m], steps, device) for m, p in patches.items() if p is not None}
-        return self._decode(ids, blocks, features, steps, device)
+
+        def run() -> torch.Tensor:
+            steps = Steps(progress, self._step_count(patches))
+            features = {m: self._see(p, grids[m], steps, device) for m, p in patches.items() if p is not None}
+            return self._decode(ids, blocks, features, steps, device)
+
+        hidden = run()
+        if not is_finite(hidden):
+            raise non_finite_error(self.model, run, self.dtype, device)
+        return hidden
 
     def _see(self, patches: Patches, grids: list[Grid], steps: Steps, device: torch.device) -> VisionFeatures:
         tower = self.model.visual
@@ -224,17 +223,7 @@ class Encoder(nn.Module):
         for place in placements:
             hidden[place.start : place.stop] = place.rows(place.features.merged)
         rotary = text_rotary(position_ids(len(ids), blocks), self.config.text, device, self.dtype)
-        hidden = decoder(hidden, rotary, placements, lambda i: steps(f"layer {i + 1} of {self.tap_layer}"))
-        return self._checked_finite(hidden)
-
-    def _checked_finite(self, hidden: torch.Tensor) -> torch.Tensor:
-        if not hidden.is_meta and not bool(torch.isfinite(hidden).all()):
-            raise RuntimeError(
-                f"Encoder: expected finite hidden states at layer {self.tap_layer}, got NaN or infinity in "
-                f"{self.dtype}. "
-                "The checkpoint is damaged or the device miscomputes: check the file, then try dtype float32."
-            )
-        return hidden
+        return decoder(hidden, rotary, placements, lambda i: steps(f"layer {i + 1} of {self.tap_layer}"))
 
     def _step_count(self, patches: Mapping[str, Patches | None]) -> int:
         seen = sum(p is not None for p in patches.values())

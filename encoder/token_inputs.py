@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from .diagnosis import is_finite
 from .pixels import Patches
 from .vision import Grid
 
@@ -50,6 +51,10 @@ def pair_patches(
         raise ValueError(
             f"encode_ids: expected {pixels_name} as floats [{rows}, {patch_width}] ({rows} patches as {grids_name} "
             f"says), got {_described(pixels)}. Pass the patches and grids of the same processor call."
+        )
+    if not is_finite(pixels):
+        raise ValueError(
+            f"encode_ids: expected finite {pixels_name}, got NaN or infinity. Check what made the pictures."
         )
     return Patches(pixels, grids)
 

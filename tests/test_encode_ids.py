@@ -201,16 +201,6 @@ def test_encode_without_a_tokenizer_says_what_to_do(bf16):
         bf16.encode("A fox.")
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_hidden_states_that_are_not_finite_are_refused(tiny_checkpoint, value):
-    encoder = load_encoder(tiny_checkpoint, tap_layer=TAP_LAYER)
-    encoder.materialise()
-    norm = encoder.model.language_model.layers[2].input_layernorm
-    norm.weight = torch.nn.Parameter(torch.full_like(norm.weight, value), requires_grad=False)
-    with pytest.raises(RuntimeError, match="finite hidden states at layer 5, got NaN or infinity in torch"):
-        encoder.encode_ids(ids(1, 2, 3))
-
-
 # progress and Stop
 
 

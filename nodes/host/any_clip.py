@@ -13,7 +13,8 @@ from .tree import WRAPPER
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, what the encoder read, and the lines that describe the run: the summary first, details last."""
+    """CONDITIONING, what the encoder read, and the lines that describe the run: the summary first, details last.
+    Details begin with what the prompt says in vain."""
 
     conditioning: list
     presentation: str
@@ -28,7 +29,8 @@ def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
     tokens = clip.tokenize(prompt, **references)
     conditioning = clip.encode_from_tokens_scheduled(tokens)
     summary = report.summary(clip, tokens, time.perf_counter() - started)
-    return Encoded(conditioning, report.presentation_text(tokens), summary, report.details(clip, tokens))
+    lines = [*report.about_prompt(tokens), *report.details(clip, tokens)]
+    return Encoded(conditioning, report.presentation_text(tokens), summary, lines)
 
 
 def _check(clip: Any, node: str) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ...encoder import CheckpointReport
 from ...encoder.presentation import TextSegment
+from ...encoder.prompt_notes import prompt_notes
 from ...encoder.tokens import describe_tokens
 from .clip import H3Clip
 from .references import VIDEO_RULE, Prepared, Target
@@ -18,6 +19,7 @@ from .tokens import TokenBatch
 NO_VAE_REFERENCES = "no VAE: references condition the text only"
 NO_VAE_SOUND = "no audio VAE: sounds condition the text only"
 NO_VAE_KEYFRAMES = "no VAE: keyframes will not pin frames"
+PROMPT_LINES = 5  # more about a prompt is in the log alone
 HOST_CLIP = "encoded by ComfyUI's own H3 text encoder"
 
 
@@ -59,6 +61,16 @@ def details(clip: object, tokens: object) -> list[str]:
     resident, planned = patcher.loaded_size() / 1e9, clip.plan.activations / 1e9
     memory = f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request"
     return [clip.label, memory, *describe_tokens(batch.presentation, batch.sequence)]
+
+
+def about_prompt(tokens: object) -> list[str]:
+    """What the prompt says in vain: weights, unpaired markers, references that are not given."""
+    batch = _batch(tokens)
+    notes = () if batch is None else prompt_notes(batch.presentation)
+    lines = [note.message for note in notes]
+    if len(lines) > PROMPT_LINES:
+        lines[PROMPT_LINES:] = [f"{len(lines) - PROMPT_LINES} more about the prompt are in the log"]
+    return lines
 
 
 def about_target(target: Target, width: int, height: int, length: int) -> list[str]:

@@ -1,0 +1,129 @@
+"""Names the first part of the model whose output is not finite.
+
+Contract: an encode is checked once, at its end: a check per part would make a GPU wait 77 times. Only when that check
+fails does the same request run again, watched, and only as far as the first bad part. The error names the part, the
+precision, and whether the part's own weights are bad (a damaged file, a broken LoRA) or not (overflow, a device that
+miscomputes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from .layers import Leaf
+from .vision import VisionTower
+
+TOKEN_TABLE = "token embedding"
+
+
+@dataclass(frozen=True)
+class BadPart:
+    """`name` for people; `weights`: which of the part's own weights hold NaN or infinity, as released."""
+
+    name: str
+    weights: tuple[str, ...] = ()
+
+
+class _Found(Exception):  # leaves the watched run at the first bad part; never seen outside
+    def __init__(self, part: BadPart):
+        self.part = part
+
+
+def is_finite(hidden: torch.Tensor) -> bool:
+    """True for finite values and for tensors without values (on the meta device)."""
+    return hidden.is_meta or bool(torch.isfinite(hidden).all())
+
+
+def non_finite_error(model: nn.Module, rerun: Callable[[], object], dtype: torch.dtype, where: object) -> RuntimeError:
+    """The error to raise after a run of `model` (`language_model` and `visual`) gave NaN or infinity.
+
+    `rerun()` repeats that run; whatever else it raises (Stop) passes through."""
+    part = find_bad_part(model, rerun)
+    start = "Encoder: expected finite hidden states, got NaN or infinity"
+    computed = f"computed in {str(dtype).removeprefix('torch.')} on {where}"
+    if part is None:
+        return RuntimeError(
+            f"{start}, {computed}, and finite values when the same request ran again. The device or its memory is "
+            "unreliable: undo overclocking, or choose another device."
+        )
+    if part.weights:
+        return RuntimeError(
+            f"{start}, first in {part.name}, {computed}; NaN or infinity is in {', '.join(part.weights)}. "
+            "The file or a LoRA on it is damaged: remove the LoRA, else download the file again."
+        )
+    return RuntimeError(
+        f"{start}, first in {part.name}, {computed}; its weights are finite. The values overflow or the device "
+        "miscomputes: try dtype float32, then another device."
+    )
+
+
+def find_bad_part(model: nn.Module, run: Callable[[], object]) -> BadPart | None:
+    """The first part whose output is not finite while `run()` computes with `model`; None if there is none."""
+    with _watched(model):
+        try:
+            run()
+        except _Found as found:
+            return found.part
+    return None
+
+
+@contextmanager
+def _watched(model: nn.Module) -> Iterator[None]:
+    hooks = [module.register_forward_hook(_check_output(name, path)) for name, path, module in _parts(model)]
+    hooks.append(model.language_model.layers[0].register_forward_pre_hook(_check_embeddings))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def _parts(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
+    """(name for people, released path, module) of every part whose output is checked."""
+    if model.visual is not None:
+        yield from _vision_parts(model.visual)
+    yield from _numbered("layer", "model.language_model.layers", model.language_model.layers)
+
+
+def _vision_parts(tower: VisionTower) -> Iterator[tuple[str, str, nn.Module]]:
+    path = "model.visual"
+    yield "patch embedding", f"{path}.patch_embed", tower.patch_embed
+    yield "vision position table", f"{path}.pos_embed", tower.pos_embed
+    yield from _numbered("vision block", f"{path}.blocks", tower.blocks)
+    yield from _numbered("DeepStack merger", f"{path}.deepstack_merger_list", tower.deepstack_merger_list)
+    yield "vision merger", f"{path}.merger", tower.merger
+
+
+def _numbered(name: str, path: str, modules: nn.ModuleList) -> Iterator[tuple[str, str, nn.Module]]:
+    for i, module in enumerate(modules):
+        yield f"{name} {i + 1} of {len(modules)}", f"{path}.{i}", module
+
+
+def _check_output(name: str, path: str) -> Callable:
+    def check(module: nn.Module, args: tuple, output: torch.Tensor) -> None:
+        if not is_finite(output):
+            raise _Found(BadPart(f"{name} ({path})", tuple(_bad_weights(module, path, output))))
+
+    return check
+
+
+def _check_embeddings(layer: nn.Module, args: tuple) -> None:
+    """Vision features were checked when they were made, so what is bad here was looked up in the token table."""
+    rows = torch.nonzero(~torch.isfinite(args[0]).all(-1))[:, 0].tolist()
+    if rows:
+        name = f"{TOKEN_TABLE} of token {rows[0] + 1} of {len(args[0])}"
+        raise _Found(BadPart(name, ("model.language_model.embed_tokens.weight",)))
+
+
+def _bad_weights(part: nn.Module, path: str, like: torch.Tensor) -> Iterator[str]:
+    for name, leaf in part.named_modules(prefix=path):
+        if isinstance(leaf, Leaf):
+            with leaf.borrow(like) as pair:
+                for attribute, tensor in zip(("weight", "bias"), pair, strict=True):
+                    if tensor is not None and not is_finite(tensor):
+                        yield f"{name}.{attribute}"
