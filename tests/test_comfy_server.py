@@ -12,7 +12,10 @@ import pytest
 from h3te_tests.host_server import SCRIPTS, ComfyServer, ServerError, ValidationError, new_server
 
 import comfy_client  # isort: skip
+import comfy_install  # isort: skip
 import comfy_server  # isort: skip
+import demo  # isort: skip
+import given_checkpoint  # isort: skip
 
 MAIN = """
 import http.server, json, subprocess, sys
@@ -139,3 +142,13 @@ def test_wait_says_what_it_waited_for(stand_in, tmp_path):
         with pytest.raises(TimeoutError, match=r"prompt abc: expected an end within 0 s, got none\. The end of "):
             server.wait("abc", timeout=0.2)
         assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("is_demo", [True, False])
+def test_demo_tells_comfyui_where_a_given_checkpoint_lies(stand_in, tmp_path, is_demo):
+    file = tmp_path / "my files" / "encoder.safetensors"
+    given = given_checkpoint.Checkpoint(file, file.name, tmp_path, tmp_path, is_demo)
+    assert demo._server(stand_in, given)._model_folders["text_encoders"] == [file.parent]
+    known = comfy_install.base_directory(stand_in) / "models" / "text_encoders" / "h3te-demo"
+    own = given_checkpoint.Checkpoint(known, "h3te-demo/", tmp_path, tmp_path, True)
+    assert "text_encoders" not in demo._server(stand_in, own)._model_folders
