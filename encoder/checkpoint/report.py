@@ -53,9 +53,8 @@ class CheckpointReport:
         parts = [self.format or "unknown format", f"{self.layers} layers", f"{self.hidden_size} wide"]
         parts.append("vision tower" if self.has_vision else "no vision tower")
         parts.append(f"{self.bytes_needed / 1e9:.2f} GB needed")
-        if self.is_demo:
-            parts.append("demo weights: output is meaningless")
-        return ", ".join(parts)
+        warning = "demo weights: output is meaningless; " if self.is_demo else ""  # first: a node shows two lines
+        return warning + ", ".join(parts)
 
 
 def inspect_checkpoint(path: str | Path, tap_layer: int = SELECTED_LAYER) -> CheckpointReport:
