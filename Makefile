@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui test test-host test-all lint clean
+.PHONY: help setup demo demo-ui parity test test-host test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -11,6 +11,8 @@ demo: ## prove the encoder in a running ComfyUI; CHECKPOINT=/path/to/file-or-fol
 	@$(PYTHON) scripts/demo.py $(if $(CHECKPOINT),--checkpoint "$(CHECKPOINT)") $(ARGS)
 demo-ui: ## the same ComfyUI left open in the browser, with the nodes and example workflows
 	@$(PYTHON) scripts/demo.py --ui $(if $(CHECKPOINT),--checkpoint "$(CHECKPOINT)") $(ARGS)
+parity: ## compare with transformers layer by layer; CHECKPOINT=... for your own, ARGS="--against OTHER" for two
+	@$(PYTHON) scripts/parity.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
 test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-host: ## the tests that need a ComfyUI, against yours: COMFYUI_PATH=/path/to/ComfyUI

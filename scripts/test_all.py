@@ -33,6 +33,7 @@ CHECKS = (
     Check("lint", ("lint.py",)),
     Check("test", ("test.py",)),
     Check("demo", ("demo.py",)),
+    Check("parity", ("parity.py",)),
     Check("test-host", ("test_host.py",), _no_foreign_host),
 )
 
