@@ -53,12 +53,13 @@ def _checkpoint(path: Path | None, host: Path):
 
 def _server(host: Path, checkpoint, port: int | None = None):
     import comfy_install
+    import given_checkpoint
     from comfy_server import ComfyServer
 
     folders = {"custom_nodes": [Path(__file__).with_name("host_nodes")]}
     # demo weights may lie anywhere too: what decides is whether ComfyUI looks there by itself
     if checkpoint.path.parent != comfy_install.base_directory(host) / "models" / "text_encoders":
-        folders["text_encoders"] = [checkpoint.path.parent]
+        folders["text_encoders"] = [given_checkpoint.lone_folder(checkpoint.path)]
     return ComfyServer(host, port=port, model_folders=folders)
 
 

@@ -168,11 +168,12 @@ def _mapped_claim(server, checkpoint: Checkpoint) -> Iterator[Claim]:
 
     catalog = h3te_module("encoder.checkpoint.catalog").open_catalog(checkpoint.path, 50)
     try:
-        paths = {Path(region.path).name for region in psutil.Process(server.process.pid).memory_maps()}
+        paths = {Path(region.path) for region in psutil.Process(server.process.pid).memory_maps()}
     except (AttributeError, psutil.AccessDenied):
         return  # this system does not tell which files a process maps
-    unneeded = paths & {file.name for file in catalog.files_unneeded}
-    needed = paths & {file.name for file in catalog.files_needed}
+    # resolved: a download cache keeps links to files of other names
+    unneeded = paths & {file.resolve() for file in catalog.files_unneeded}
+    needed = paths & {file.resolve() for file in catalog.files_needed}
     figure = f"{len(needed)} of {len(catalog.files_needed)} needed files mapped, {len(unneeded)} unneeded"
     yield Claim(3, "The running ComfyUI maps needed files only", bool(needed) and not unneeded, figure)
 

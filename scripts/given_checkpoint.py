@@ -7,6 +7,8 @@ once.
 
 from __future__ import annotations
 
+import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +50,27 @@ def given(path: Path, host: Path, who: str) -> Checkpoint:
     tokenizer = report.tokenizer or bundled_tokenizer(host)
     value = report.path.name + ("/" if report.path.is_dir() else "")
     return Checkpoint(report.path, value, tokenizer, official_tokenizer(tokenizer), report.is_demo)
+
+
+def lone_folder(path: Path) -> Path:
+    """A folder that holds nothing but a link to `path`, for ComfyUI to search.
+
+    ComfyUI walks every folder below a model folder, along links: beside the checkpoint may lie a whole home directory,
+    or this clone, whose ComfyUI links back to it. Where no link can be made, it is the checkpoint's own folder.
+    """
+    path = path.absolute()
+    folder = layout.TEMP / "given" / hashlib.sha256(str(path).encode()).hexdigest()[:12]
+    folder.mkdir(parents=True, exist_ok=True)
+    link = folder / path.name
+    if path.is_dir():
+        comfy_install.link_folder(path, link)
+        return folder
+    link.unlink(missing_ok=True)
+    for make in (link.symlink_to, link.hardlink_to):  # Windows asks for a privilege to make the first
+        with suppress(OSError):
+            make(path)
+            return folder
+    return path.parent
 
 
 def official_tokenizer(tokenizer: Path) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from h3te_tests.empty_clone import moved_folders  # noqa: F401 (fixture)
 from h3te_tests.host_server import SCRIPTS, ComfyServer, ServerError, ValidationError, new_server
 
 import comfy_client  # isort: skip
@@ -145,10 +146,25 @@ def test_wait_says_what_it_waited_for(stand_in, tmp_path):
 
 
 @pytest.mark.parametrize("is_demo", [True, False])
-def test_demo_tells_comfyui_where_a_given_checkpoint_lies(stand_in, tmp_path, is_demo):
-    file = tmp_path / "my files" / "encoder.safetensors"
-    given = given_checkpoint.Checkpoint(file, file.name, tmp_path, tmp_path, is_demo)
-    assert demo._server(stand_in, given)._model_folders["text_encoders"] == [file.parent]
-    known = comfy_install.base_directory(stand_in) / "models" / "text_encoders" / "h3te-demo"
-    own = given_checkpoint.Checkpoint(known, "h3te-demo/", tmp_path, tmp_path, True)
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_demo_shows_comfyui_a_given_checkpoint_and_nothing_beside_it(
+    stand_in,
+    tmp_path,
+    empty_clone,
+    is_demo,
+    is_folder,
+):
+    path = tmp_path / "my files" / ("text_encoder" if is_folder else "encoder.safetensors")
+    path.mkdir(parents=True) if is_folder else (path.parent.mkdir(), path.write_text("x"))
+    for _ in range(2):
+        given = given_checkpoint.Checkpoint(path, path.name, tmp_path, tmp_path, is_demo)
+        (folder,) = demo._server(stand_in, given)._model_folders["text_encoders"]
+        assert [entry.name for entry in folder.iterdir()] == [path.name]
+        assert (folder / path.name).samefile(path)
+        assert folder.is_relative_to(empty_clone)
+
+
+def test_demo_weights_among_comfyuis_models_are_not_shown_twice(stand_in):
+    path = comfy_install.base_directory(stand_in) / "models" / "text_encoders" / "h3te-demo"
+    own = given_checkpoint.Checkpoint(path, "h3te-demo/", path, path, True)
     assert "text_encoders" not in demo._server(stand_in, own)._model_folders
