@@ -27,6 +27,8 @@ from transformers.models.qwen3_vl import Qwen3VLConfig, Qwen3VLModel, Qwen3VLVid
 START, END, PADS = 151652, 151653, {"image": 151655, "video": 151656}
 HALF = [0.5, 0.5, 0.5]
 PATCHING = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": HALF, "image_std": HALF}
+# A height of 1 or 3 would be taken for channels if the layout were not named.
+TENSORS = {"input_data_format": "channels_last", "return_tensors": "pt"}
 
 
 @dataclass(frozen=True)
@@ -123,12 +125,12 @@ def official_patches(modality: str, pixels: Sequence[np.ndarray]) -> tuple[torch
     """All images [H, W, 3], or all sampled videos [T, H, W, 3], of a request in one call, as released."""
     if modality == "image":
         limits = {"shortest_edge": 65_536, "longest_edge": 16_777_216}
-        out = Qwen2VLImageProcessor(size=limits, **PATCHING)(images=list(pixels), return_tensors="pt")
+        out = Qwen2VLImageProcessor(size=limits, **PATCHING)(images=list(pixels), **TENSORS)
         return out["pixel_values"], out["image_grid_thw"]
     processor = Qwen3VLVideoProcessor(size={"shortest_edge": 4_096, "longest_edge": 25_165_824}, **PATCHING)
     # Left out, this argument warns of a coming default that is not the released rule.
     options = {"cap_pixels_per_frame": False} if hasattr(processor, "cap_pixels_per_frame") else {}
-    out = processor(videos=list(pixels), do_sample_frames=False, return_tensors="pt", **options)
+    out = processor(videos=list(pixels), do_sample_frames=False, **TENSORS, **options)
     return out["pixel_values_videos"], out["video_grid_thw"]
 
 

@@ -7,6 +7,8 @@ convolution in its place, everything behind it is equal to the last bit too.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,18 +16,16 @@ import torch.nn.functional as F
 pytest.importorskip("transformers.models.qwen3_vl")
 pytest.importorskip("torchvision")
 
-from h3te.encoder import AudioReference, ImageReference, VideoReference, build_encoder
+from h3te.encoder import AudioReference, ImageReference, VideoReference
 from h3te.encoder.placement import find_blocks, position_ids
 from h3te.encoder.rope import RotaryTable, interpolation_taps, patch_positions, text_rotary, vision_rotary
 from h3te_tests.golden_cases import clip, pattern, relative_error
-from h3te_tests.oracle import Inputs, Oracle, official_inputs, official_tokenizer, tiny_state
-from h3te_tests.tiny_weights import TAP_LAYER, tiny_config
+from h3te_tests.oracle import Inputs, Oracle, official_inputs, official_tokenizer
+from h3te_tests.oracle_pair import DTYPES, WHOLE_BOUND, equal, make_ours, released_convolution
+from h3te_tests.tiny_weights import TAP_LAYER
 
-DTYPES = [torch.float32, torch.bfloat16]
-# Relative L2 of one patch embedding, measured 6.3e-7 and up to 4.6e-5 (0.02 % of the elements). Behind a tower and five
-# layers, measured 1.1e-6 and up to 1.3e-2: bfloat16 rounds every step, and is itself 1.2e-2 from float32.
+# Relative L2 of one patch embedding, measured 6.3e-7 and up to 4.6e-5 (0.02 % of the elements).
 PATCH_BOUND = {torch.float32: 1e-6, torch.bfloat16: 1e-4}
-WHOLE_BOUND = {torch.float32: 3e-6, torch.bfloat16: 2e-2}
 GRIDS = [[(1, 16, 16)], [(1, 2, 2)], [(1, 48, 48)], [(1, 100, 6)], [(3, 8, 14)], [(1, 16, 28), (1, 6, 10), (2, 4, 18)]]
 
 
@@ -44,36 +44,16 @@ def ours(dtype):
     return make_ours(dtype, TAP_LAYER)
 
 
-def make_ours(dtype: torch.dtype, tap_layer: int):
-    encoder = build_encoder(tiny_config(), dtype=dtype, tap_layer=tap_layer)
-    encoder.load_weights(tiny_state().items())
-    return encoder
-
-
 @pytest.fixture
-def released_convolution(ours, monkeypatch) -> None:
+def convolution(ours) -> Iterator[None]:
     """The released Conv3d in the place of our matrix product."""
-    use_released_convolution(ours, monkeypatch)
-
-
-def use_released_convolution(encoder, monkeypatch) -> None:
-    proj = encoder.model.visual.patch_embed.proj
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        kernel, bias = proj.weight.to(x.dtype), proj.bias.to(x.dtype)
-        return F.conv3d(x.view(-1, *kernel.shape[1:]), kernel, bias, stride=kernel.shape[2:]).flatten(1)
-
-    monkeypatch.setattr(proj, "forward", forward)
+    with released_convolution(ours):
+        yield
 
 
 @pytest.fixture(scope="module")
 def tokenizer(tokenizer_folder, tmp_path_factory):
     return official_tokenizer(tokenizer_folder, tmp_path_factory.mktemp("official") / "tokenizer")
-
-
-def equal(ours: torch.Tensor, theirs: torch.Tensor) -> None:
-    assert ours.dtype == theirs.dtype
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=0)
 
 
 def noise(*shape: int, dtype: torch.dtype, seed: int = 0) -> torch.Tensor:
@@ -141,7 +121,7 @@ def test_patch_embedding_is_within_its_bound(ours, theirs, dtype):
     assert 0 <= relative_error(mine, wanted) <= PATCH_BOUND[dtype]
 
 
-def test_patch_embedding_equals_transformers_as_a_convolution(ours, theirs, dtype, released_convolution):
+def test_patch_embedding_equals_transformers_as_a_convolution(ours, theirs, dtype, convolution):
     patches = noise(512, 1536, dtype=dtype).clamp(-1, 1)
     equal(ours.model.visual.patch_embed(patches), theirs.model.visual.patch_embed(patches))
 
@@ -177,7 +157,7 @@ def test_decoder_layer_equals_transformers(ours, theirs, dtype, length):
 
 
 @pytest.mark.parametrize("grids", GRIDS[:1] + GRIDS[-2:], ids=str)
-def test_vision_tower_equals_transformers(ours, theirs, dtype, grids, released_convolution):
+def test_vision_tower_equals_transformers(ours, theirs, dtype, grids, convolution):
     patches = noise(sum(t * h * w for t, h, w in grids), 1536, dtype=dtype).clamp(-1, 1)
     mine = ours.model.visual(patches, grids)
     wanted = theirs.model.visual(patches, grid_thw=torch.tensor(grids))
@@ -186,14 +166,14 @@ def test_vision_tower_equals_transformers(ours, theirs, dtype, grids, released_c
         equal(level, feature)
 
 
-def test_stack_equals_transformers_for_every_tap(theirs, dtype, tokenizer, monkeypatch):
+def test_stack_equals_transformers_for_every_tap(theirs, dtype, tokenizer):
     inputs = official_inputs("A fox.", [ImageReference(pattern(256, 256, 5))], tokenizer)
     states = Oracle(dtype, tap_layer=6).states(inputs)
     equal(theirs.hidden(inputs), states[TAP_LAYER])
     for tap_layer in range(1, TAP_LAYER + 1):
         encoder = make_ours(dtype, tap_layer)
-        use_released_convolution(encoder, monkeypatch)
-        equal(encoder.encode_ids(inputs.ids, **inputs.pictures), states[tap_layer])
+        with released_convolution(encoder):
+            equal(encoder.encode_ids(inputs.ids, **inputs.pictures), states[tap_layer])
 
 
 IMAGE, WIDE = ImageReference(pattern(256, 448, 1)), ImageReference(pattern(90, 300, 2))
@@ -229,12 +209,12 @@ def test_position_ids_equal_transformers(theirs, requests, name):
 
 
 @pytest.mark.parametrize("name", REQUESTS)
-def test_conditioning_equals_transformers(ours, theirs, dtype, requests, name, monkeypatch):
+def test_conditioning_equals_transformers(ours, theirs, dtype, requests, name):
     inputs = requests[name]
     wanted = theirs.hidden(inputs)
     assert relative_error(ours.encode_ids(inputs.ids, **inputs.pictures), wanted) <= WHOLE_BOUND[dtype]
-    use_released_convolution(ours, monkeypatch)
-    equal(ours.encode_ids(inputs.ids, **inputs.pictures), wanted)
+    with released_convolution(ours):
+        equal(ours.encode_ids(inputs.ids, **inputs.pictures), wanted)
 
 
 @pytest.mark.parametrize("name", REQUESTS)
