@@ -1,9 +1,11 @@
-"""Deletes what set-up, demo and tests made inside the clone; model files that someone put there are kept."""
+"""Deletes what set-up, demo and tests made inside the clone, unless a model file above 1 GB was put there."""
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import comfy_install
@@ -36,5 +38,12 @@ def clean() -> None:
 
 _CACHES = (".pytest_cache", ".ruff_cache", ".hypothesis", "__pycache__")
 
-if __name__ == "__main__":
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Takes no arguments: one that is not understood, or a call for help, deletes nothing."""
+    argparse.ArgumentParser(prog="clean.py", description=__doc__).parse_args(arguments)
     clean()
+
+
+if __name__ == "__main__":
+    main()

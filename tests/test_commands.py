@@ -26,6 +26,22 @@ def test_clean_refuses_to_delete_large_models_of_the_user(empty_clone, monkeypat
     assert (models / "big.safetensors").exists()
 
 
+@pytest.mark.parametrize("argument", ["--help", "--dry-run", "output"])
+def test_clean_deletes_nothing_when_asked_for_anything_else(argument, empty_clone, monkeypatch):
+    monkeypatch.setattr(layout, "ROOT", empty_clone)
+    layout.OUTPUT.mkdir(parents=True)
+    with pytest.raises(SystemExit):
+        clean.main([argument])
+    assert layout.OUTPUT.is_dir()
+
+
+def test_clean_deletes_what_was_made(empty_clone, monkeypatch):
+    monkeypatch.setattr(layout, "ROOT", empty_clone)
+    layout.OUTPUT.mkdir(parents=True)
+    clean.main([])
+    assert not layout.OUTPUT.exists()
+
+
 def test_import_across_a_boundary_is_found(tmp_path):
     (tmp_path / "encoder" / "deep").mkdir(parents=True)
     (tmp_path / "encoder" / "good.py").write_text("import torch\nfrom . import rope\nfrom .deep import part\n")
