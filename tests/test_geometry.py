@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -180,6 +181,39 @@ def test_fit_keyframe_names_the_three_fits():
 @given(st.integers(1, 300), st.integers(1, 300), st.sampled_from(["stretch", "crop", "pad"]))
 def test_every_fit_fills_the_canvas_exactly(width, height, fit):
     assert fit_keyframe(np.zeros((height, width, 3), dtype=np.uint8), 64, 32, fit).shape == (32, 64, 3)
+
+
+def pil_fit(source: np.ndarray, width: int, height: int, fit: str) -> np.ndarray:
+    """The three fits written with PIL's own resize, crop and paste."""
+    image, (w, h) = Image.fromarray(source), source.shape[1::-1]
+    if fit == "stretch":
+        return np.asarray(image.resize((width, height), Image.Resampling.LANCZOS))
+    scale = (max if fit == "crop" else min)(width / w, height / h)
+    image = image.resize((max(1, round(w * scale)), max(1, round(h * scale))), Image.Resampling.LANCZOS)
+    left, top = abs(image.width - width) // 2, abs(image.height - height) // 2
+    if fit == "crop":
+        return np.asarray(image.crop((left, top, left + width, top + height)))
+    canvas = Image.new("RGB", (width, height))
+    canvas.paste(image, (left, top))
+    return np.asarray(canvas)
+
+
+@pytest.mark.parametrize("fit", ["stretch", "crop", "pad"])
+def test_every_fit_equals_pil_at_200_random_sizes(fit):
+    sizes, pixels = random.Random(7), np.random.default_rng(7)
+    for _ in range(200):
+        w, h, width, height = (sizes.randint(9, 300) for _ in range(4))
+        source = pixels.integers(0, 256, (h, w, 3), dtype=np.uint8)
+        assert np.array_equal(fit_keyframe(source, width, height, fit).numpy(), pil_fit(source, width, height, fit))
+
+
+def test_prepared_references_equal_pil_at_200_random_sizes():
+    sizes, pixels = random.Random(8), np.random.default_rng(8)
+    for _ in range(200):
+        w, h = sizes.randint(9, 300), sizes.randint(9, 300)
+        source = pixels.integers(0, 256, (h, w, 3), dtype=np.uint8)
+        width, height = reference_image_size(w, h, "match", sizes.randint(32, 300), sizes.randint(32, 300))
+        assert np.array_equal(resize(source, width, height).numpy(), lanczos(source, width, height))
 
 
 REFUSED = [
