@@ -64,7 +64,8 @@ class EncodeKeyframes(io.ComfyNode):
         positive = with_values(done.conditioning, {"minimax_keyframes": blocks} if blocks else {})
         notes = [report.NO_VAE_KEYFRAMES] if fitted and vae is None else []
         notes += report.about_target(target, width, height, length)
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, [done.summary, *notes, *done.details])
+        lines = [*notes, *done.notes, done.summary, *done.details]  # warnings first: a node shows two lines
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
         size = (target.width, target.height, target.frames)
         return io.NodeOutput(positive, empty_latent(target), done.presentation, *size, ui=ui)
 

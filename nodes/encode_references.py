@@ -72,7 +72,8 @@ class EncodeReferences(io.ComfyNode):
         blocks = reference_blocks(prepared, vae, audio_vae)
         positive = with_values(done.conditioning, {"minimax_refs": blocks} if blocks else {})
         notes = report.about_references(prepared, vae, audio_vae) + report.about_target(target, width, height, length)
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, [done.summary, *notes, *done.details])
+        lines = [*notes, *done.notes, done.summary, *done.details]  # warnings first: a node shows two lines
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
         return io.NodeOutput(positive, empty_latent(target), done.presentation, ui=ui)
 
 

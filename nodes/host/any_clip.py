@@ -13,11 +13,11 @@ from .tree import WRAPPER
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, what the encoder read, and the lines that describe the run: the summary first, details last.
-    Details begin with what the prompt says in vain."""
+    """CONDITIONING, what the encoder read, and the lines that describe the run. `notes`: what the prompt says in vain."""
 
     conditioning: list
     presentation: str
+    notes: list[str]
     summary: str
     details: list[str]
 
@@ -29,8 +29,8 @@ def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
     tokens = clip.tokenize(prompt, **references)
     conditioning = clip.encode_from_tokens_scheduled(tokens)
     summary = report.summary(clip, tokens, time.perf_counter() - started)
-    lines = [*report.about_prompt(tokens), *report.details(clip, tokens)]
-    return Encoded(conditioning, report.presentation_text(tokens), summary, lines)
+    shown = report.presentation_text(tokens)
+    return Encoded(conditioning, shown, report.about_prompt(tokens), summary, report.details(clip, tokens))
 
 
 def _check(clip: Any, node: str) -> None:
