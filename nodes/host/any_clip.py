@@ -13,7 +13,7 @@ from .tree import WRAPPER
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, what the encoder read, and the lines that describe the run. `notes`: what the prompt says in vain."""
+    """CONDITIONING, what the encoder read, and lines about the run. `notes`: what the prompt says in vain."""
 
     conditioning: list
     presentation: str
