@@ -2,7 +2,8 @@
 
 Contract: `official_inputs(prompt, references, tokenizer_folder)` lays a request out by the released rules, written
 here a second time and on purpose not with our code; `Oracle(dtype).hidden(inputs)` is `hidden_states[tap_layer]`.
-What differs between releases of transformers is confined to `_model_config`, `_token_types` and `official_tokenizer`.
+What differs between releases of transformers (4.57 and later) is confined to `_token_types`, `_image_processor` and the
+per-frame cap in `official_patches`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import transformers
 from h3te.encoder import AudioReference, ImageReference, VideoReference
 from h3te.encoder.tokens import ADDED_TOKENS, H3_TOKENS, QWEN_PLAIN, QWEN_SPECIAL
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config, tiny_weights
 from transformers import AutoTokenizer
-from transformers.models.qwen2_vl import Qwen2VLImageProcessor
+from transformers.models import qwen2_vl
 from transformers.models.qwen3_vl import Qwen3VLConfig, Qwen3VLModel, Qwen3VLVideoProcessor
 
 START, END, PADS = 151652, 151653, {"image": 151655, "video": 151656}
+TRANSFORMERS_4 = transformers.__version__.startswith("4.")
 HALF = [0.5, 0.5, 0.5]
 PATCHING = {"patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "image_mean": HALF, "image_std": HALF}
 # A height of 1 or 3 would be taken for channels if the layout were not named.
@@ -125,13 +128,18 @@ def official_patches(modality: str, pixels: Sequence[np.ndarray]) -> tuple[torch
     """All images [H, W, 3], or all sampled videos [T, H, W, 3], of a request in one call, as released."""
     if modality == "image":
         limits = {"shortest_edge": 65_536, "longest_edge": 16_777_216}
-        out = Qwen2VLImageProcessor(size=limits, **PATCHING)(images=list(pixels), **TENSORS)
+        out = _image_processor()(size=limits, **PATCHING)(images=list(pixels), **TENSORS)
         return out["pixel_values"], out["image_grid_thw"]
     processor = Qwen3VLVideoProcessor(size={"shortest_edge": 4_096, "longest_edge": 25_165_824}, **PATCHING)
     # Left out, this argument warns of a coming default that is not the released rule.
     options = {"cap_pixels_per_frame": False} if hasattr(processor, "cap_pixels_per_frame") else {}
     out = processor(videos=list(pixels), do_sample_frames=False, **TENSORS, **options)
     return out["pixel_values_videos"], out["video_grid_thw"]
+
+
+def _image_processor() -> type:
+    """The class that the released preprocessor_config.json names; transformers 4 keeps a slower one beside it."""
+    return qwen2_vl.Qwen2VLImageProcessorFast if TRANSFORMERS_4 else qwen2_vl.Qwen2VLImageProcessor
 
 
 def official_inputs(prompt: str, references: Sequence, tokenizer) -> Inputs:
