@@ -90,13 +90,13 @@ def diagnose(output: str) -> str:
     return next((name for pattern, name in _SYMPTOMS if re.search(pattern, output)), "other")
 
 
-def explain(step: str, arguments: Sequence[str], output: str) -> SetupError:
+def explain(step: str, arguments: Sequence[str], output: str, again: str = AGAIN) -> SetupError:
     """The error to raise when pip failed: what was tried, its last lines, the likely cause, what to do."""
     lines = [line for line in output.splitlines() if line.strip() and not line.startswith("WARNING: Retrying")]
     tail = "\n".join(f"    {line[:300]}" for line in lines[-6:]) or "    (pip said nothing)"
     return SetupError(
         f"set-up, {step}: expected pip to install, but `pip {' '.join(arguments)}` failed. Its last lines:\n{tail}\n"
-        f"{_ADVICE[diagnose(output)]}, then run `{AGAIN}` again: it goes on from here. Full log: {pip_log()}"
+        f"{_ADVICE[diagnose(output)]}, then run `{again}` again: it goes on from here. Full log: {pip_log()}"
     )
 
 
@@ -108,12 +108,12 @@ def explain_system(error: OSError) -> SetupError:
     )
 
 
-def install(step: str, arguments: Sequence[str]) -> None:
-    """Installs with pip or raises SetupError saying why not."""
+def install(step: str, arguments: Sequence[str], again: str = AGAIN) -> None:
+    """Installs with pip or raises SetupError saying why not, and which command to repeat."""
     command = ["install", "--no-input", "--disable-pip-version-check", *arguments]
     status, output = run_pip(command)
     if status:
-        raise explain(step, command, output)
+        raise explain(step, command, output, again)
 
 
 def installed(site: Path | None) -> dict[str, str]:
