@@ -30,6 +30,18 @@ class Request:
     patches: dict[str, torch.Tensor] = field(default_factory=dict)
     grids: dict[str, torch.Tensor] = field(default_factory=dict)
 
+    @property
+    def pictures(self) -> dict[str, torch.Tensor]:
+        """Patches and grids by the argument names of transformers' forward, which are also those of `encode_ids`."""
+        suffixes = {"image": "", "video": "_videos"}
+        pixels = {f"pixel_values{suffixes[modality]}": patches for modality, patches in self.patches.items()}
+        return pixels | {f"{modality}_grid_thw": grid for modality, grid in self.grids.items()}
+
+    @property
+    def token_types(self) -> torch.Tensor:
+        """int32 [S]: 1 for image pads, 2 for video pads, 0 for everything else."""
+        return (self.ids == IMAGE_PAD).int() + 2 * (self.ids == VIDEO_PAD).int()
+
 
 @dataclass(frozen=True)
 class OfficialResult:
@@ -106,10 +118,9 @@ class OfficialPath:
         return hidden
 
     def _positions(self, request: Request) -> torch.Tensor:
-        kinds = (request.ids == IMAGE_PAD).int() + 2 * (request.ids == VIDEO_PAD).int()
         positions, _ = self.model.get_rope_index(
             request.ids[None],
-            mm_token_type_ids=kinds[None],
+            mm_token_type_ids=request.token_types[None],
             image_grid_thw=request.grids.get("image"),
             video_grid_thw=request.grids.get("video"),
         )

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
-from official_path import IMAGE_PAD, VIDEO_PAD, OfficialPath, Request, renew_rotary
+from official_path import OfficialPath, Request, renew_rotary
 from parity_parts import DECODER_INPUT, PATCHES, POSITIONS, Part, Stages, hooked, weighted_parts
 from torch import nn
 
@@ -41,21 +41,20 @@ class OfficialParts:
     def run(self, request: Request, on_part: Callable[[Call], None]) -> None:
         """One forward of the whole model; `on_part` is called in its order, while the part's weights are in memory."""
         watch = _Watch(self, request, on_part)
-        ids = request.ids[None]
-        pictures = {}
-        for modality, patches in request.patches.items():
-            pixels, grids = {"image": ("pixel_values", "image_grid_thw")}.get(
-                modality, ("pixel_values_videos", "video_grid_thw")
-            )
-            pictures |= {pixels: patches, grids: request.grids[modality]}
-        kinds = {}
-        if "mm_token_type_ids" in inspect.signature(self.model.forward).parameters:
-            kinds = {"mm_token_type_ids": (ids == IMAGE_PAD).int() + 2 * (ids == VIDEO_PAD).int()}
         with hooked(watch.register):
-            self.model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **pictures, **kinds)
+            run_whole(self.model, request)
 
     def fill(self, module: nn.Module, prefix: str) -> None:
         self.path.fill(module, prefix)
+
+
+def run_whole(model: nn.Module, request: Request) -> torch.Tensor:
+    """transformers' model as a whole, without a cache -> last hidden state [S, D]."""
+    ids, options = request.ids[None], {}
+    if "mm_token_type_ids" in inspect.signature(model.forward).parameters:
+        options["mm_token_type_ids"] = request.token_types[None]
+    out = model(input_ids=ids, attention_mask=torch.ones_like(ids), use_cache=False, **request.pictures, **options)
+    return out.last_hidden_state[0]
 
 
 class _Watch:

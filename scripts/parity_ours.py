@@ -75,7 +75,7 @@ class OurParts:
             self.arguments[stages.part(POSITIONS, None).stage, POSITIONS] = args[1:]
 
         with hooked(register), self._weights(POSITION_PREFIX), self._weights("model.language_model.embed_tokens."):
-            self.encoder.encode_ids(request.ids, **_keywords(request))
+            self.encoder.encode_ids(request.ids, **request.pictures)
 
     @torch.no_grad()
     def compute(self, part: Part, x: torch.Tensor) -> torch.Tensor:
@@ -120,15 +120,6 @@ class OurParts:
         slots = self.encoder.slots
         for name in self._names(prefix):
             slots.assign(name, torch.empty_like(slots.get(name), device="meta"))
-
-
-def _keywords(request: Request) -> dict[str, torch.Tensor]:
-    names = {"image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw")}
-    return {
-        name: value
-        for modality in request.patches
-        for name, value in zip(names[modality], (request.patches[modality], request.grids[modality]), strict=True)
-    }
 
 
 def _use_released_convolution(proj: torch.nn.Module) -> None:

@@ -29,11 +29,19 @@ def _no_foreign_host() -> str:
     return "" if os.environ.get("COMFYUI_PATH", "").strip() else "COMFYUI_PATH names no ComfyUI of yours"
 
 
+def _no_room_for_real_width() -> str:
+    import psutil
+
+    free = psutil.virtual_memory().available
+    return "" if free > 8e9 else f"it takes 8 GB of free memory, and {free / 1e9:.1f} GB are free"
+
+
 CHECKS = (
     Check("lint", ("lint.py",)),
     Check("test", ("test.py",)),
     Check("demo", ("demo.py",)),
     Check("parity", ("parity.py",)),
+    Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
     Check("test-host", ("test_host.py",), _no_foreign_host),
 )
 
