@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity test test-wide test-host test-all lint clean
+.PHONY: help setup demo demo-ui parity test test-wide test-versions test-host test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -17,6 +17,8 @@ test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-wide: ## the encoder at its real width against transformers: 6.7 GB of disk, under 9 GB of memory, minutes
 	@$(PYTHON) scripts/test_wide.py $(ARGS)
+test-versions: ## the official path of transformers 4.57, 5.5, 5.15 and the newest; writes docs/transformers-versions.md
+	@$(PYTHON) scripts/test_versions.py
 test-host: ## the tests that need a ComfyUI, against yours: COMFYUI_PATH=/path/to/ComfyUI
 	@$(PYTHON) scripts/test_host.py $(ARGS)
 test-all: ## every check there is, one after another, with a table at the end

@@ -1,6 +1,6 @@
 """The official path of several releases of transformers against our encoder; writes docs/transformers-versions.md.
 
-Each release is installed into `.comfyui/transformers/` once (about 40 MB of download, no other torch) and runs in a
+Each release is installed into `.comfyui/transformers/` once (about 45 MB of download, no other torch) and runs in a
 process of its own. Exits with 1, and names every figure, when something is not as the document says.
 """
 
