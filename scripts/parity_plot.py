@@ -43,7 +43,7 @@ def draw(report: Report, path: Path) -> None:
 
 
 # Blocks and layers stand at their number, what comes before them to the left.
-BEFORE = {PATCHES: (-5.0, "patch"), POSITIONS: (-2.5, "pos."), DECODER_INPUT: (-2.5, "input")}
+BEFORE = {PATCHES: (-6.5, "patch"), POSITIONS: (-3.0, "pos."), DECODER_INPUT: (-3.0, "input")}
 
 
 def depth(part: Part) -> float | None:
@@ -114,6 +114,6 @@ def _dress(panel, any_rows: bool, tower: bool, parts: list[Part]) -> None:
     panel.set_xticks(list(ticks), list(ticks.values()))
     panel.set_xlabel("block" if tower else "layer")
     if any_rows:
-        panel.legend(fontsize=8, loc="upper right", framealpha=0.9)
+        panel.legend(fontsize=8, loc="center right", framealpha=0.9)  # errors are near the foot or near 1e-2
     else:
         panel.text(0.5, 0.5, "no pictures in this request", transform=panel.transAxes, ha="center")

@@ -32,8 +32,8 @@ class Report:
     def of(cls, first, other, request, ours, inputs, rows, against, peak, started: float) -> Report:
         """first, other: Checkpoint (other may be None); peak: MemoryPeak."""
         facts = machine("") | {
-            "checkpoint": first.path.name,
-            "against": other.path.name if other else None,
+            "checkpoint": _short(first.path),
+            "against": _short(other.path) if other else None,
             "dtype": str(ours.encoder.dtype)[6:],
             "patch_embedding": "Conv3d" if ours.convolution else "matrix product",
             "tokens": len(request.ids),
@@ -59,6 +59,11 @@ class Report:
         for stage in dict.fromkeys(stage for stage, _ in kinds if stage != "decoder"):
             leaving = [r for r in self.rows if r.part.stage == stage and r.part.kind in (DEEPSTACK, MERGER)]
             yield f"{stage}s: {TOWER}", [Row(row.part, None, row.chained) for row in leaving]
+
+
+def _short(path: Path) -> str:
+    """A checkpoint's name; the released folders are all called text_encoder, so their parent tells them apart."""
+    return f"{path.parent.name}/{path.name}" if path.name == "text_encoder" else path.name
 
 
 class Progress:

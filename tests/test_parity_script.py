@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,18 +13,15 @@ pytest.importorskip("transformers.models.qwen3_vl")
 pytest.importorskip("torchvision")
 
 import demo_tokenizer
-import parity
 from h3te.encoder import ImageReference, VideoReference
-from h3te_tests.checkpoint_files import write_single
 from h3te_tests.demo_host import demo_folder  # noqa: F401 (fixture)
 from h3te_tests.golden_cases import clip, pattern
-from h3te_tests.tiny_weights import TAP_LAYER, tiny_weights, write_tiny_checkpoint
+from h3te_tests.tiny_weights import TAP_LAYER, write_tiny_checkpoint
 from memory_peak import MemoryPeak
 from official_path import OfficialPath
 from parity_official import OfficialParts
 from parity_ours import OurParts
 from parity_parts import States
-from parity_report import Report
 from parity_walk import PATCH_LIMIT, Row, compare_checkpoints, compare_with_official, difference
 from safetensors.torch import load_file, save_file
 
@@ -195,63 +190,3 @@ def test_memory_peak_counts_what_was_taken_and_given_back():
         time.sleep(0.1)
         del held
     assert 60e6 < peak.private < 200e6 and peak.resident >= 60e6
-
-
-# the command
-
-
-def command(*arguments: str) -> SimpleNamespace:
-    return parity._arguments([str(argument) for argument in arguments])
-
-
-def test_command_leaves_report_and_plot_and_says_pass(demo_folder, comfy_folder, tmp_path, capsys):  # noqa: F811
-    parsed = command(demo_folder, "--layers", 3, "--request", "text", "--against", demo_folder)
-    assert parity.run(parsed, comfy_folder, tmp_path) == 0
-    printed = capsys.readouterr().out
-    assert "PASS  token ids equal transformers'" in printed
-    assert "PASS  layer 2: same input 0 (bit-equal); accumulated 0 (bit-equal)" in printed
-    assert "PASS  layer x 3: same input 0 (bit-equal), limit 0; accumulated 0 (bit-equal), limit 0" in printed
-    assert "parity: PASS" in printed and "peak memory above the start" in printed and "demo weights" in printed
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["passed"] and report["demo_weights"] and len(report["rows"]) == 4
-    assert {row["relative"] for row in report["against"]} == {0}
-    assert report["memory"]["largest_part"] > 0 and report["memory"]["resident_peak"] >= 0
-    assert str(tmp_path) not in json.dumps(report)
-    assert "| layer 2 | 0 (bit-equal) | 0 (bit-equal) | 0 (bit-equal) |" in (tmp_path / "report.md").read_text()
-    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_command_fails_and_names_the_part(demo_folder, comfy_folder, tmp_path, capsys, monkeypatch):  # noqa: F811
-    plant(monkeypatch, "model.language_model.layers.1.self_attn.v_proj.weight")
-    parsed = command(demo_folder, "--layers", 3, "--request", "text", "--prompt", "A fox.", "--dtype", "float32")
-    assert parity.run(parsed, comfy_folder, tmp_path) == 1
-    assert "parity: FAIL: first in layer 1, 2 in all" in capsys.readouterr().out
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert not report["passed"] and report["dtype"] == "float32"
-
-
-def test_other_checkpoint_of_another_width_is_refused(demo_folder, tiny_checkpoint):  # noqa: F811
-    encoders = [
-        OurParts(path, tokenizer=None, dtype=torch.bfloat16, layers=1).encoder
-        for path in (demo_folder, tiny_checkpoint)
-    ]
-    widths = rf"hidden sizes {encoders[0].config.text.hidden_size} and 64\)\. Name two files"
-    with pytest.raises(ValueError, match=rf"expected --against to name another file of the same model.*{widths}"):
-        parity._check_same_model(*encoders, tiny_checkpoint)
-
-
-def test_packed_file_is_refused_with_the_loaders_words(demo_folder, comfy_folder, tmp_path):  # noqa: F811
-    needed = [name for name, _ in tiny_weights() if name != "lm_head.weight"]
-    packed = write_single(tmp_path / "packed.safetensors", needed, dtype=torch.float8_e4m3fn)
-    with pytest.raises(ValueError, match=r"packed\.safetensors: expected bf16.*fp8"):
-        parity.run(command(demo_folder, "--against", packed), comfy_folder, tmp_path)
-
-
-def test_missing_checkpoint_is_said_by_path(comfy_folder, tmp_path):
-    with pytest.raises((ValueError, OSError), match=r"expected a file or folder at .*absent, got none"):
-        parity.run(command(tmp_path / "absent"), comfy_folder, tmp_path)
-
-
-def test_inputs_that_differ_fail_the_report():
-    report = Report({}, {"token ids equal transformers'": False}, [], [], {}, False)
-    assert not report.passed
