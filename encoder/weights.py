@@ -20,6 +20,7 @@ EMBED_TOKENS = "model.language_model.embed_tokens.weight"
 PLAIN = (torch.bfloat16, torch.float16, torch.float32)  # what can be stored unpacked
 Shape = tuple[int, ...]
 _UNNEEDED = ("lm_head.weight", "model.language_model.norm.weight")
+_PASS_ALL = "Pass the whole checkpoint of a MiniMax H3 text encoder under its released names, in one call."
 _LAYER = re.compile(r"model\.language_model\.layers\.(\d+)\.")
 
 
@@ -34,19 +35,23 @@ def _listed(names: Iterable[str], limit: int = 2000) -> str:
     return ", ".join(names[:limit]) + (f" and {len(names) - limit} more" if len(names) > limit else "")
 
 
-def check_shapes(needed: Mapping[str, Shape], found: Mapping[str, Shape], tap_layer: int, who: str) -> None:
-    """Raise ValueError unless `found` has every needed name in its needed shape and no unknown one."""
+def check_shapes(
+    needed: Mapping[str, Shape], found: Mapping[str, Shape], tap_layer: int, who: str, what_to_do: str
+) -> None:
+    """Raise ValueError unless `found` has every needed name in its needed shape and no unknown one.
+
+    `what_to_do` ends the messages about names: a caller's dict and a user's file are mended differently.
+    """
     unknown = [name for name in found if name not in needed and not is_unneeded(name, tap_layer)]
     if unknown:
         raise ValueError(
-            f"{who}: expected released tensor names, got {len(unknown)} unknown: {_listed(unknown)}. "
-            "Pass the tensors of a MiniMax H3 text encoder under their released names."
+            f"{who}: expected released tensor names, got {len(unknown)} unknown: {_listed(unknown)}. {what_to_do}"
         )
     absent = [name for name in needed if name not in found]
     if absent:
         raise ValueError(
             f"{who}: expected {len(needed)} tensors, got {len(needed) - len(absent)}; missing: {_listed(absent)}. "
-            "Pass the whole checkpoint in one call."
+            f"{what_to_do}"
         )
     wrong = [f"{n} is {list(found[n])}, not {list(s)}" for n, s in needed.items() if tuple(found[n]) != tuple(s)]
     if wrong:
@@ -111,7 +116,7 @@ class WeightSlots:
         error."""
         given = {name: tensor for name, tensor in pairs if not is_unneeded(name, self.tap_layer)}
         found = {name: tuple(tensor.shape) for name, tensor in given.items()}
-        check_shapes(self.shapes, found, self.tap_layer, "load_weights")
+        check_shapes(self.shapes, found, self.tap_layer, "load_weights", _PASS_ALL)
         other = [f"{name} ({t.dtype}, {t.device})" for name, t in given.items() if t.dtype not in PLAIN or t.is_meta]
         if other:
             raise ValueError(

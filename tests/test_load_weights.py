@@ -139,6 +139,7 @@ def test_any_missing_tensor_of_a_layer_is_named(encoder, weights, part):
     name = f"{LAYER}{part}.weight"
     message = refuse(encoder, {n: tensor for n, tensor in weights.items() if n != name})
     assert f"missing: {name}." in message
+    assert message.endswith("in one call.")
 
 
 def test_all_missing_tensors_are_listed(encoder, weights, needed):

@@ -17,6 +17,10 @@ from ..weights import Shape, check_shapes
 from .catalog import Catalog
 
 STORED_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
+_GET_WHOLE = (
+    "The file is incomplete or another model's: download it again, or use the bf16 file or the official text_encoder "
+    "folder."
+)
 _FIRST_LAYER = "model.language_model.layers.0."
 _COMPUTED_WITH = re.compile(r"model\.(language_model\.layers|visual)\.")
 
@@ -34,7 +38,7 @@ def needed_shapes(config: EncoderConfig, tap_layer: int) -> dict[str, Shape]:
 def check_fit(catalog: Catalog, needed: Mapping[str, Shape], tap_layer: int) -> None:
     """Tensors that the catalog has beside the needed ones are refused where they would take part in the computation."""
     entries = {name: entry for name, entry in catalog.entries.items() if name in needed or _COMPUTED_WITH.match(name)}
-    check_shapes(needed, {name: entry.shape for name, entry in entries.items()}, tap_layer, catalog.path.name)
+    check_shapes(needed, {n: entry.shape for n, entry in entries.items()}, tap_layer, catalog.path.name, _GET_WHOLE)
     packed = [f"{name} ({entries[name].dtype})" for name in needed if entries[name].dtype not in STORED_DTYPES]
     if packed:
         raise ValueError(
