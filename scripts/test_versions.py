@@ -13,7 +13,6 @@ import time
 from pathlib import Path
 
 import layout
-from package_installer import SetupError
 from setup import enter
 from transformers_versions import AGAIN, VERSIONS, provide
 from versions_report import DOCUMENT, document
@@ -59,16 +58,20 @@ def write(text: str) -> bool:
     return True
 
 
+def collect(tokenizer: Path) -> tuple[dict[str, dict], dict]:
+    """(version -> report, the report of the process without transformers). Raises RuntimeError saying what to do."""
+    folders = {version: provide(version) for version in VERSIONS}
+    blocked = probe(tokenizer, None, "--without-transformers")
+    return {version: measure(version, tokenizer, folder) for version, folder in folders.items()}, blocked
+
+
 def main(host: Path) -> int:
-    """Measures all; returns 1 when a figure is not as expected."""
-    tokenizer = host / "comfy" / "text_encoders" / "qwen25_tokenizer"
+    """Measures all; returns 1 when a figure is not as expected or could not be measured."""
     try:
-        folders = {version: provide(version) for version in VERSIONS}
-    except SetupError as error:
+        results, blocked = collect(host / "comfy" / "text_encoders" / "qwen25_tokenizer")
+    except RuntimeError as error:  # SetupError is one
         print(f"\n{error}\n", file=sys.stderr)
         return 1
-    blocked = probe(tokenizer, None, "--without-transformers")
-    results = {version: measure(version, tokenizer, folder) for version, folder in folders.items()}
     text, wrong = document(results, blocked), problems(results, blocked)
     print(text.split("\n\n")[3])
     print(f"\n{DOCUMENT.relative_to(layout.ROOT)}: {'written' if write(text) else 'unchanged'}")

@@ -43,7 +43,8 @@ def provide(version: str) -> Path | None:
 
 def _make(version: str, folder: Path, wanted: tuple[str, ...]) -> None:
     print(f"  installing transformers {version} into {folder.relative_to(layout.ROOT)} ... ", end="", flush=True)
-    for old in (folder, partial := folder.with_suffix(".partial")):
+    partial = folder.with_name(f"{version}.partial")
+    for old in (folder, partial):
         shutil.rmtree(old, ignore_errors=True)
     arguments = ["--no-deps", "--no-compile", "--target", str(partial), *wanted]
     install(f"transformers {version}", arguments, again=AGAIN)

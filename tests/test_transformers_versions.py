@@ -8,6 +8,7 @@ from importlib import metadata
 import layout
 import package_installer
 import pytest
+import test_versions
 import transformers_versions
 import versions_report
 import versions_verdict
@@ -114,7 +115,7 @@ def test_another_default_of_the_cap_is_a_problem(result):
     assert "cap_pixels_per_frame left out should be uncapped" in found
 
 
-def test_install_that_fails_names_the_command_to_repeat(tmp_path, monkeypatch, capsys):
+def test_install_that_fails_names_the_command_to_repeat(tmp_path, monkeypatch):
     monkeypatch.setattr(transformers_versions, "FOLDER", layout.COMFY / "tmp" / tmp_path.name)
     monkeypatch.setattr(package_installer, "run_pip", lambda arguments: (1, "NewConnectionError: getaddrinfo failed"))
     with pytest.raises(package_installer.SetupError) as error:
@@ -127,3 +128,30 @@ def test_install_that_fails_names_the_command_to_repeat(tmp_path, monkeypatch, c
 def test_installed_release_needs_no_folder(monkeypatch):
     monkeypatch.setattr(transformers_versions, "installed", lambda site: {"transformers": NEWEST})
     assert transformers_versions.provide(NEWEST) is None
+
+
+def test_process_that_fails_is_explained(tmp_path):
+    with pytest.raises(RuntimeError, match=r"(?s)^test-versions: expected a report from .* got exit status 1:.*Delete"):
+        test_versions.probe(tmp_path / "no tokenizer", None, "--without-transformers")
+
+
+def test_other_release_than_asked_for_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(test_versions, "probe", lambda *arguments: {"versions": {"transformers": "1.2.3"}})
+    with pytest.raises(RuntimeError, match=f"expected transformers {NEWEST}, got 1.2.3 from .*Delete that folder"):
+        test_versions.measure(NEWEST, tmp_path, tmp_path)
+
+
+def test_probe_refuses_an_interpreter_that_holds_transformers(tokenizer_folder):
+    from h3te_tests.version_probe import report
+
+    with pytest.raises(RuntimeError, match="version_probe: expected a fresh interpreter"):
+        report(tokenizer_folder)
+
+
+def test_command_that_cannot_install_says_so_and_fails(tmp_path, monkeypatch, capsys):
+    def refuse(version: str):
+        raise package_installer.SetupError("set-up, transformers: no index")
+
+    monkeypatch.setattr(test_versions, "provide", refuse)
+    assert test_versions.main(tmp_path) == 1
+    assert "set-up, transformers: no index" in capsys.readouterr().err
