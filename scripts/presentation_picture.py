@@ -36,7 +36,7 @@ def draw_presentation(title: str, presentation, sequence, path: Path) -> None:
     pictures = {m: iter(seen_pictures(p)) for m in ("image", "video") if (p := getattr(presentation, m)) is not None}
     for segment in presentation.segments:
         if hasattr(segment, "pads"):
-            page.picture(next(pictures[segment.modality]), segment.pads + 2, segment.part)
+            page.picture(next(pictures[segment.modality]), segment.pads, segment.part)
         else:
             page.text(segment.text, segment.part)
     page.save(path)
@@ -78,7 +78,7 @@ class _Page:
             self.y += 31
 
     def picture(self, picture: Image.Image, tokens: int, part: str) -> None:
-        caption = f"{picture.width} x {picture.height}, {tokens} tokens"
+        caption = f"{picture.width} x {picture.height}, {tokens} + 2 markers"
         thumb = picture.copy()
         thumb.thumbnail((2 * THUMB, THUMB))
         self._place(max(thumb.width, int(_font(16).getlength(caption))), thumb.height + 26)
