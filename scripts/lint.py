@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import subprocess
 import sys
@@ -59,5 +60,6 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Check style, formatting and boundaries between rooms.").parse_args()
     enter()
     sys.exit(main())

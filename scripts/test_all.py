@@ -5,6 +5,7 @@ A later check joins by one line in CHECKS.
 
 from __future__ import annotations
 
+import argparse
 import os
 import subprocess
 import sys
@@ -63,10 +64,11 @@ def main() -> int:
     rows = [run(check) for check in CHECKS]
     print()
     for target, outcome, detail in rows:
-        print(f"  {outcome:<8} make {target:<10} {detail}")
+        print(f"  {outcome:<8} make {target:<13} {detail}")
     return int(any(outcome == "FAIL" for _, outcome, _ in rows))
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description="Run every check, one after another.").parse_args()
     enter()
     sys.exit(main())
