@@ -79,6 +79,7 @@ def walk(parsed: argparse.Namespace, first, other, folder: Path):
     from parity_walk import compare_checkpoints, compare_with_official
 
     started = time.perf_counter()
+    _check_layers(parsed.layers)
     request = _request(parsed)
     ours = _ours(parsed, first)
     theirs = _ours(parsed, other) if other else None
@@ -105,7 +106,21 @@ def _request(parsed: argparse.Namespace) -> tuple[str, list]:
     import demo_requests
 
     request = next(r for r in demo_requests.REQUESTS if r.name == parsed.request)
-    return (request.prompt if parsed.prompt is None else parsed.prompt), demo_requests.references(request)
+    prompt = request.prompt if parsed.prompt is None else parsed.prompt
+    if not prompt and not request.pictures:
+        raise ValueError(
+            "parity: expected a prompt or pictures, got neither, and transformers has no output for zero tokens. "
+            "Give --prompt some text, or use --request references."
+        )
+    return prompt, demo_requests.references(request)
+
+
+def _check_layers(layers: int) -> None:
+    from pack import h3te_module
+
+    most = h3te_module("encoder").SELECTED_LAYER
+    if not 1 <= layers <= most:
+        raise ValueError(f"parity: expected --layers from 1 to {most}, got {layers}. Leave it out for all {most}.")
 
 
 def _ours(parsed: argparse.Namespace, checkpoint):

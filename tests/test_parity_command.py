@@ -69,6 +69,18 @@ def test_packed_file_is_refused_with_the_loaders_words(demo_folder, comfy_folder
         parity.run(command(demo_folder, "--against", packed), comfy_folder, tmp_path)
 
 
+@pytest.mark.parametrize("layers", [0, 51])
+def test_layers_out_of_range_are_refused(demo_folder, comfy_folder, tmp_path, layers):  # noqa: F811
+    with pytest.raises(ValueError, match=rf"expected --layers from 1 to 50, got {layers}\. Leave it out for all 50"):
+        parity.run(command(demo_folder, "--layers", layers), comfy_folder, tmp_path)
+
+
+def test_request_without_any_token_is_refused(demo_folder, comfy_folder, tmp_path):  # noqa: F811
+    parsed = command(demo_folder, "--request", "text", "--prompt", "")
+    with pytest.raises(ValueError, match=r"expected a prompt or pictures, got neither.*Give --prompt some text"):
+        parity.run(parsed, comfy_folder, tmp_path)
+
+
 def test_missing_checkpoint_is_said_by_path(comfy_folder, tmp_path):
     with pytest.raises((ValueError, OSError), match=r"expected a file or folder at .*absent, got none"):
         parity.run(command(tmp_path / "absent"), comfy_folder, tmp_path)
