@@ -1,0 +1,26 @@
+"""Grouped heads, and repeated keys where torch or the device does not take them: the same numbers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from h3te.encoder import attention
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tokens", [1, 2, 65])
+def test_repeated_keys_equal_grouped_heads(monkeypatch, dtype, tokens):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(tokens, heads, 128, dtype=dtype) for heads in (8, 2, 2))
+    grouped = attention.causal_attention(query, key, value)
+    monkeypatch.setattr(attention, "GROUPED_DEVICES", ())
+    assert torch.equal(attention.causal_attention(query, key, value), grouped)
+
+
+@pytest.mark.parametrize(
+    ("release", "device", "taken"),
+    [("2.13.0+cpu", "cpu", True), ("2.5.1", "cuda", True), ("2.4.1", "cuda", False), ("2.13.0", "mps", False)],
+)
+def test_groups_are_used_where_torch_takes_them(monkeypatch, release, device, taken):
+    monkeypatch.setattr(torch, "__version__", release)
+    assert attention.takes_groups(torch.device(device)) is taken
