@@ -278,6 +278,22 @@ def test_short_reference_video_is_refused_by_its_socket(references, tiny_clip): 
         references.execute(tiny_clip, "", **SIZE, ref_videos={"ref_video_0": picture(1, batch=4)})
 
 
+@pytest.mark.parametrize(
+    ("sockets", "named"),
+    [
+        ({"ref_audios": {"ref_audio_0": picture(1)}}, "ref_audio_0"),
+        (
+            {"ref_videos": {"ref_video_0": picture(1, 64, 64, batch=22)}, "ref_video_audios": {"ref_video_audio_0": 1}},
+            "soundtrack of ref_video_0",
+        ),
+    ],
+    ids=["sound", "soundtrack"],
+)
+def test_what_is_no_sound_is_refused_without_an_audio_vae_too(references, tiny_clip, sockets, named):  # noqa: F811
+    with pytest.raises(ValueError, match=f"{named}: expected AUDIO with one waveform"):
+        references.execute(tiny_clip, "a fox", **SIZE, **sockets)
+
+
 def test_batch_of_sounds_is_refused_by_its_socket(references, tiny_clip):  # noqa: F811
     with pytest.raises(ValueError, match=r"ref_audio_0: expected AUDIO with one waveform .* got waveform \[2, 2"):
         references.execute(

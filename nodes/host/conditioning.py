@@ -18,7 +18,7 @@ import torch
 from ...encoder import geometry
 from ..chains import KeyframeItem
 from .images import single, to_image
-from .references import Prepared, Target
+from .references import Prepared, Target, checked_waveform
 
 VIDEO_CHANNELS, AUDIO_CHANNELS, AUDIO_ROWS = 24, 32, 2
 SPATIAL = 16  # pixels per latent cell
@@ -101,10 +101,7 @@ def _video_block(reference: Prepared, vae: Any, audio_vae: Any) -> dict[str, Any
 
 def encode_sound(audio_vae: Any, sound: Mapping[str, Any], where: str) -> torch.Tensor:
     """ComfyUI audio -> latent [1, 32, 2, T]. Raises ValueError naming `where` for a batch of several sounds."""
-    waveform = sound.get("waveform") if isinstance(sound, Mapping) else None
-    if not isinstance(waveform, torch.Tensor) or waveform.dim() != 3 or len(waveform) != 1:
-        got = f"waveform {list(waveform.shape)}" if isinstance(waveform, torch.Tensor) else type(sound).__name__
-        raise ValueError(f"{where}: expected AUDIO with one waveform [1, C, L], got {got}. Connect a single sound.")
+    waveform = checked_waveform(sound, where)
     rate = getattr(audio_vae, "audio_sample_rate", AUDIO_RATE)
     if sound["sample_rate"] != rate:
         import torchaudio  # comes with ComfyUI; needed for resampling alone

@@ -77,8 +77,18 @@ def prepare(items: Iterable[Reference], target: Target, size_mode: str) -> list[
         elif isinstance(item, VideoItem):
             prepared.append(_video(item, target))
         else:
+            checked_waveform(item.audio, item.where)
             prepared.append(Prepared("audio", item.where, sound=item.audio, vision_only=item.vision_only))
     return prepared
+
+
+def checked_waveform(sound: Any, where: str) -> torch.Tensor:
+    """The waveform [1, C, L] of ComfyUI audio. Raises ValueError naming `where` for anything else, batches included."""
+    waveform = sound.get("waveform") if isinstance(sound, Mapping) else None
+    if not isinstance(waveform, torch.Tensor) or waveform.dim() != 3 or len(waveform) != 1:
+        got = f"waveform {list(waveform.shape)}" if isinstance(waveform, torch.Tensor) else type(sound).__name__
+        raise ValueError(f"{where}: expected AUDIO with one waveform [1, C, L], got {got}. Connect a single sound.")
+    return waveform
 
 
 def _image(pixels: torch.Tensor, item: ImageItem, target: Target, size_mode: str) -> Prepared:
@@ -89,6 +99,8 @@ def _image(pixels: torch.Tensor, item: ImageItem, target: Target, size_mode: str
 
 
 def _video(item: VideoItem, target: Target) -> Prepared:
+    if item.soundtrack is not None:
+        checked_waveform(item.soundtrack, f"soundtrack of {item.where}")
     frames = to_rgb(item.frames, item.where)
     if item.fps != FPS:
         frames = frames[torch.tensor(resample_indices(len(frames), item.fps, where=item.where))]
