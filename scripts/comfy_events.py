@@ -78,10 +78,3 @@ class Events:
                         f"events: expected a certain message within {timeout:.0f} s; {seen} others came."
                     )
                 self._news.wait(left)
-
-    def wait_for_progress(self, at_least: int = 1, node: str | None = None, timeout: float = 60) -> dict:
-        """Waits until a node (any, or the named id) has reported `at_least` steps: {"value", "max", "node", ...}."""
-        return self.wait_for(
-            lambda kind, data: kind == "progress" and data["value"] >= at_least and node in (None, data.get("node")),
-            timeout,
-        )

@@ -23,7 +23,6 @@ PATCHES, POSITIONS, BLOCK, DEEPSTACK, MERGER = (
     "merger",
 )
 DECODER_INPUT, LAYER = "decoder input", "layer"
-STAGES = ("image", "video", "decoder")
 
 
 @dataclass(frozen=True)

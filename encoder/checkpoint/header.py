@@ -35,7 +35,6 @@ class TensorEntry:
 class Header:
     tensors: dict[str, TensorEntry]
     metadata: dict[str, str]
-    file_bytes: int
 
 
 def read_header(path: Path) -> Header:
@@ -52,7 +51,7 @@ def read_header(path: Path) -> Header:
         raise ValueError(f"{path.name}: expected __metadata__ to be an object, got {metadata!r:.60}. Replace the file.")
     tensors = {name: _entry(path, name, fields) for name, fields in raw.items()}
     _check_complete(path, size, 8 + length, raw, tensors)
-    return Header(tensors, metadata, size)
+    return Header(tensors, metadata)
 
 
 def _check_complete(path: Path, size: int, start: int, raw: dict, tensors: dict[str, TensorEntry]) -> None:
@@ -92,8 +91,7 @@ def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
     if size < 10 or length > size - 8 or length > MAX_HEADER_BYTES:
         raise ValueError(
             f"{path.name}: expected a safetensors file, got {size:,} bytes whose first 8 announce a header of "
-            f"{length:,}. "
-            "The file is empty, cut short or of another kind: download it again."
+            f"{length:,}. The file is empty, cut short or of another kind: download it again."
         )
 
 
@@ -103,7 +101,7 @@ def _parsed(path: Path, text: bytes) -> dict:
     except (ValueError, RecursionError) as error:
         raise ValueError(
             f"{path.name}: expected a safetensors header in JSON, got unreadable text ({error}). Download the file "
-            f"again."
+            "again."
         ) from error
     if not isinstance(raw, dict):
         raise ValueError(
