@@ -234,8 +234,7 @@ class Encoder(nn.Module):
             raise ValueError(
                 "Encoder: expected a text-only request, got pictures: this checkpoint has no vision tower (visual.*). "
                 "Load a file that holds it, such as qwen3vl_32b_minimax_h3_bf16.safetensors or the official "
-                "text_encoder "
-                "folder."
+                "text_encoder folder."
             )
 
     def _needed_tokenizer(self) -> H3Tokenizer:

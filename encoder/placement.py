@@ -52,8 +52,7 @@ def find_blocks(ids: torch.Tensor, image_grids: Sequence[Grid], video_grids: Seq
         if wanted != len(where):
             raise ValueError(
                 f"encode_ids: expected as many {modality} pads as features, got {len(where)} pads and {wanted} "
-                f"features. "
-                f"Pass the {modality} grids that belong to these ids."
+                f"features. Pass the {modality} grids that belong to these ids."
             )
         blocks += _blocks_of(modality, where, sizes)
     return sorted(blocks, key=lambda block: block.start)

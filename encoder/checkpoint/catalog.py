@@ -162,8 +162,7 @@ def _check_present(folder: Path, files: Mapping[str, list[str]]) -> None:
         )
         raise FileNotFoundError(
             f"checkpoint: expected {len(files)} needed shards in {folder}, got {len(files) - len(absent)}; missing: "
-            f"{listed}. "
-            "Download the missing shards into that folder."
+            f"{listed}. Download the missing shards into that folder."
         )
 
 
