@@ -22,13 +22,15 @@ _LFS = b"version https://git-lfs"
 
 @dataclass(frozen=True)
 class TensorEntry:
-    """One tensor as a header names it: where it is, `dtype` in safetensors spelling ("BF16"), shape, bytes."""
+    """One tensor as a header names it: `dtype` in safetensors or GGUF spelling ("BF16", "Q4_K"), shape of the matrix,
+    bytes in the file and where in the file they begin."""
 
     file: Path
     stored_name: str
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    offset: int = 0
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ def read_header(path: Path) -> Header:
     metadata = raw.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise ValueError(f"{path.name}: expected __metadata__ to be an object, got {metadata!r:.60}. Replace the file.")
-    tensors = {name: _entry(path, name, fields) for name, fields in raw.items()}
+    tensors = {name: _entry(path, name, fields, 8 + length) for name, fields in raw.items()}
     _check_complete(path, size, 8 + length, raw, tensors)
     return Header(tensors, metadata)
 
@@ -110,7 +112,7 @@ def _parsed(path: Path, text: bytes) -> dict:
     return raw
 
 
-def _entry(path: Path, name: str, fields: dict) -> TensorEntry:
+def _entry(path: Path, name: str, fields: dict, start: int) -> TensorEntry:
     try:
         begin, end = (int(offset) for offset in fields["data_offsets"])
         dtype, shape = str(fields["dtype"]), tuple(int(n) for n in fields["shape"])
@@ -125,4 +127,4 @@ def _entry(path: Path, name: str, fields: dict) -> TensorEntry:
             f"{path.name}: expected {wanted:,} bytes for tensor {name!r} ({dtype} {list(shape)}), got offsets "
             f"{begin:,} to {end:,}. The file is damaged: replace it."
         )
-    return TensorEntry(path, name, dtype, shape, end - begin)
+    return TensorEntry(path, name, dtype, shape, end - begin, start + begin)

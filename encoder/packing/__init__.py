@@ -1,0 +1,5 @@
+"""Weights that stay packed in memory: one module per stored format, each a frozen `Packing`."""
+
+from .packing import Packing, Part, Parts, join, split, unpack
+
+__all__ = ["Packing", "Part", "Parts", "join", "split", "unpack"]

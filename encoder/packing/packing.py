@@ -1,0 +1,109 @@
+"""How one weight is stored packed: named parts (codes, scales) of fixed types and shapes, and the matrix they stand
+for.
+
+Contract: a `Packing` is frozen and holds no tensors. `unpack(packing, parts, dtype)` computes the matrix in float32, in
+chunks of rows, and casts each chunk once: beside the result it needs a few megabytes. `join` lays the parts into one
+uint8 blob, so that whoever moves weights about (ComfyUI counts and moves parameters) sees one parameter of its packed
+size, and `split` finds them again as views. Subclasses say what the parts are and turn a run of rows into float32.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import torch
+
+ALIGNMENT = 16  # bytes: every part of a blob can be viewed in its own type
+CHUNK_ELEMENTS = 1 << 20  # float32 elements of one chunk: small enough to stay in a CPU's cache
+
+Parts = Mapping[str, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Type and shape of one part; `nbytes` is what it takes."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return prod(self.shape) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class Packing(ABC):
+    """`shape`: of the matrix that the parts stand for, [N out, K in] for a linear."""
+
+    shape: tuple[int, ...]
+
+    name: ClassVar[str] = ""  # of the format, for people
+    row_step: ClassVar[int] = 1  # chunks begin at multiples of this many rows
+
+    @property
+    @abstractmethod
+    def parts(self) -> dict[str, Part]:
+        """What is stored, by the name that stands behind the layer's name in the file ("weight", "weight_scale")."""
+
+    @abstractmethod
+    def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
+        """Rows start..stop as float32 [stop - start, K] on the device of `parts`."""
+
+    def pick(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
+        """The rows `ids` (int64 [n]) as float32 [n, K]: a table is looked up, never unpacked as a whole."""
+        raise NotImplementedError(f"{self.name}: rows cannot be looked up one by one")
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the blob."""
+        return _layout(self)[1]
+
+
+def unpack(packing: Packing, parts: Parts, dtype: torch.dtype) -> torch.Tensor:
+    """The whole matrix in `dtype`, on the device of `parts`."""
+    sample = next(iter(parts.values()))
+    count = packing.shape[0]
+    matrix = torch.empty(packing.shape, dtype=dtype, device=sample.device)
+    flat = matrix.view(count, -1)
+    for start, stop in _chunks(packing, flat.shape[1]):
+        flat[start:stop] = packing.rows(parts, start, stop)
+    return matrix
+
+
+def _chunks(packing: Packing, width: int) -> Iterator[tuple[int, int]]:
+    step = packing.row_step
+    size = max(CHUNK_ELEMENTS // max(width, 1) // step, 1) * step
+    for start in range(0, packing.shape[0], size):
+        yield start, min(start + size, packing.shape[0])
+
+
+def join(packing: Packing, parts: Parts, device: torch.device) -> torch.Tensor:
+    """One uint8 blob [packing.nbytes] on `device` that holds all parts."""
+    offsets, total = _layout(packing)
+    blob = torch.zeros(total, dtype=torch.uint8, device=device)
+    for name, part in packing.parts.items():
+        stored = parts[name].contiguous().view(-1).view(torch.uint8)
+        blob[offsets[name] : offsets[name] + part.nbytes].copy_(stored)
+    return blob
+
+
+def split(packing: Packing, blob: torch.Tensor) -> dict[str, torch.Tensor]:
+    """The parts of a blob as views of it."""
+    offsets, _ = _layout(packing)
+    return {
+        name: blob[offsets[name] : offsets[name] + part.nbytes].view(part.dtype).view(part.shape)
+        for name, part in packing.parts.items()
+    }
+
+
+def _layout(packing: Packing) -> tuple[dict[str, int], int]:
+    """({part: offset}, bytes in all)."""
+    offsets, end = {}, 0
+    for name, part in packing.parts.items():
+        offsets[name] = end
+        end += -(-part.nbytes // ALIGNMENT) * ALIGNMENT
+    return offsets, end
