@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from .layers import Leaf
+from .leaf import Leaf
 from .vision import VisionTower
 
 TOKEN_TABLE = "token embedding"
@@ -123,7 +123,8 @@ def _check_embeddings(layer: nn.Module, args: tuple) -> None:
 def _bad_weights(part: nn.Module, path: str, like: torch.Tensor) -> Iterator[str]:
     for name, leaf in part.named_modules(prefix=path):
         if isinstance(leaf, Leaf):
-            with leaf.borrow(like) as pair:
-                for attribute, tensor in zip(("weight", "bias"), pair, strict=True):
+            with leaf.borrow(like) as (weight, bias):
+                pair = {"weight": leaf.matrix(weight, like.dtype), "bias": bias}
+                for attribute, tensor in pair.items():
                     if tensor is not None and not is_finite(tensor):
                         yield f"{name}.{attribute}"

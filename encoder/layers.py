@@ -2,15 +2,15 @@
 
 Contract: all numerics of the encoder happen in `forward` here; the only device code is `with self.borrow(x) as (weight,
 bias)`, which yields both on `x.device` in the dtype they are stored in. A host injects its own `Leaf` base class
-through `ops` (ComfyUI's casting and LoRA live there). Rounding follows the released model: RMSNorm reduces in float32,
-casts, then multiplies by the weight; the position table is interpolated in float32 and cast by the caller when it is
-added.
+through `ops` (ComfyUI's casting and LoRA live there). A packed weight is lent as it is stored, one uint8 blob or its
+named parts, and unpacked here, when it is used; a leaf that lends a floating matrix instead (with a LoRA in it) is
+taken at its word. Rounding follows the released model: RMSNorm reduces in float32, casts, then multiplies by the
+weight; the position table is interpolated in float32 and cast by the caller when it is added.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -18,62 +18,71 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-BorrowedPair = tuple[torch.Tensor, "torch.Tensor | None"]
+from .leaf import CPU, Leaf, Rest
+from .packing import Packing, Parts, join, split, unpack
 
 
-class Leaf(nn.Module):
-    """One `weight` and an optional `bias`, both without gradient.
+class _Layer:
+    """What every layer is, on any `Leaf`: a weight that may be stored packed, and its place to be filled.
 
-    Moving away from the CPU keeps the CPU tensors (usually a view of the mapped checkpoint); moving back restores them
-    instead of copying: a copy of a mapped 51 GB file would take 51 GB of private memory.
+    `input_scale` [K], when given, multiplies the input of a linear before the product.
     """
 
-    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None = None):
-        super().__init__()
-        self.weight = nn.Parameter(weight, requires_grad=False)
-        self.bias = None if bias is None else nn.Parameter(bias, requires_grad=False)
-        self.at_rest: dict[str, torch.Tensor] = {}
+    packing: Packing | None = None
+    input_scale: torch.Tensor | None = None
 
-    @contextmanager
-    def borrow(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
-        """Yield (weight, bias) on `x.device`, in stored dtype; bias is None where the layer has none."""
-        bias = self.bias
-        yield self.weight.to(x.device), None if bias is None else bias.to(x.device)
+    def announce(self, packing: Packing) -> None:
+        """The weight will come packed: its placeholder has the packed size from now on."""
+        self.packing = packing
+        self.weight = _frozen(torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta"))
 
-    def _apply(self, fn, recurse: bool = True):
-        for name, param in list(self._parameters.items()):
-            if param is not None:
-                tensor = param.data
-                moved = self._moved(name, tensor, fn)
-                if moved is not tensor:
-                    self._parameters[name] = nn.Parameter(moved, requires_grad=False)
-        return self
+    def store(self, rest: Rest, input_scale: torch.Tensor | None = None) -> None:
+        """The weight lies at `rest` while it is not on a device; a foreign leaf gets it as a parameter."""
+        self.input_scale = input_scale
+        if isinstance(self, Leaf):
+            self.rest = rest
+        else:
+            parts = rest.parts()
+            self.weight = _frozen(parts["weight"] if self.packing is None else join(self.packing, parts, CPU))
 
-    def _moved(self, name: str, tensor: torch.Tensor, fn) -> torch.Tensor:
-        if tensor.is_meta and name not in self.at_rest:  # a placeholder has nothing to move: its weight comes later
-            return tensor
-        probe = fn(torch.empty(0, dtype=tensor.dtype))
-        if probe.dtype != tensor.dtype:  # a change of dtype is a new tensor: nothing at rest answers for it
-            rested = self.at_rest.pop(name, tensor)
-            return fn(rested if tensor.is_meta else tensor)
-        if probe.device == tensor.device:
-            return tensor
-        if probe.device.type == "cpu" and name in self.at_rest:
-            return self.at_rest[name]
-        if tensor.device.type == "cpu":
-            self.at_rest[name] = tensor
-        return fn(tensor)
+    def assign(self, attribute: str, tensor: torch.Tensor) -> None:
+        """A plain tensor for "weight" or "bias"; it is used as it is, not copied."""
+        getattr(self, "at_rest", {}).pop(attribute, None)
+        if attribute == "weight":
+            self.packing = self.rest = self.input_scale = None
+        setattr(self, attribute, _frozen(tensor))
+
+    def rests(self, attribute: str) -> bool:
+        """True when the tensor can be had although the parameter is a placeholder."""
+        rest = getattr(self, "rest", None) if attribute == "weight" else None
+        return rest is not None or attribute in getattr(self, "at_rest", {})
+
+    def is_packed(self, weight: torch.Tensor | Parts) -> bool:
+        """Whether a lent weight still has to be unpacked."""
+        return self.packing is not None and not (isinstance(weight, torch.Tensor) and weight.is_floating_point())
+
+    def matrix(self, weight: torch.Tensor | Parts, dtype: torch.dtype) -> torch.Tensor:
+        """The lent weight as a matrix in `dtype`."""
+        if not self.is_packed(weight):
+            return weight.to(dtype)
+        return unpack(self.packing, split(self.packing, weight) if isinstance(weight, torch.Tensor) else weight, dtype)
 
 
-class _LinearForward:
+def _frozen(tensor: torch.Tensor) -> nn.Parameter:
+    return nn.Parameter(tensor, requires_grad=False)
+
+
+class _LinearForward(_Layer):
     """y = x W^T + b; W [out, in]."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with self.borrow(x) as (weight, bias):
-            return F.linear(x, weight.to(x.dtype), None if bias is None else bias.to(x.dtype))
+            if self.input_scale is not None and self.is_packed(weight):
+                x = x * self.input_scale.to(device=x.device, dtype=x.dtype)
+            return F.linear(x, self.matrix(weight, x.dtype), None if bias is None else bias.to(x.dtype))
 
 
-class _PatchProjectionForward:
+class _PatchProjectionForward(_Layer):
     """The released patch convolution (kernel = stride = patch) as one matrix product; W [out, C, T, P, P], x [N,
     C*T*P*P].
 
@@ -82,10 +91,10 @@ class _PatchProjectionForward:
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with self.borrow(x) as (weight, bias):
-            return F.linear(x, weight.flatten(1).to(x.dtype), bias.to(x.dtype))
+            return F.linear(x, self.matrix(weight, x.dtype).flatten(1), bias.to(x.dtype))
 
 
-class _RMSNormForward:
+class _RMSNormForward(_Layer):
     """x / rms(x) in float32, cast to x.dtype, then times weight [D]."""
 
     eps = 1e-6
@@ -97,7 +106,7 @@ class _RMSNormForward:
             return weight.to(x.dtype) * h.to(x.dtype)
 
 
-class _LayerNormForward:
+class _LayerNormForward(_Layer):
     """LayerNorm over the last axis, eps 1e-6, weight and bias [D]."""
 
     eps = 1e-6
@@ -107,7 +116,7 @@ class _LayerNormForward:
             return F.layer_norm(x, weight.shape, weight.to(x.dtype), bias.to(x.dtype), self.eps)
 
 
-class _PositionTableForward:
+class _PositionTableForward(_Layer):
     """Learned positions [side * side, D] resampled at 4 taps per patch, summed in float32.
 
     x: any tensor on the compute device; taps int64 [N, 4], weights float32 [N, 4] -> float32 [N, D].
@@ -115,13 +124,9 @@ class _PositionTableForward:
 
     def forward(self, x: torch.Tensor, taps: torch.Tensor, tap_weights: torch.Tensor) -> torch.Tensor:
         with self.borrow(x) as (table, _):
+            if self.is_packed(table):
+                table = self.matrix(table, torch.float32)
             return (table[taps.to(x.device)] * tap_weights.to(x.device)[:, :, None]).sum(1)
-
-
-class PlainOps:
-    """The default `ops`: leaves that hold their own parameters, without a host."""
-
-    Leaf = Leaf
 
 
 @lru_cache(maxsize=8)
@@ -168,7 +173,33 @@ class TokenTable:
 
     def __init__(self, vocab_size: int, width: int, dtype: torch.dtype):
         self.weight = torch.empty((vocab_size, width), dtype=dtype, device="meta")
+        self.packing: Packing | None = None
+        self.rest: Rest | None = None
+
+    def announce(self, packing: Packing) -> None:
+        self.packing = packing
+        self.weight = torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta")
+
+    def store(self, rest: Rest, input_scale: None = None) -> None:
+        self.rest = rest
+
+    def assign(self, attribute: str, tensor: torch.Tensor) -> None:
+        self.weight, self.packing, self.rest = tensor, None, None
+
+    def rests(self, attribute: str) -> bool:
+        return self.rest is not None
 
     def __call__(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         """ids int64 [S] -> embeddings [S, D] on `device`."""
-        return F.embedding(ids.to(self.weight.device), self.weight).to(device=device, dtype=dtype)
+        if self.rest is None:
+            rows = F.embedding(ids.to(self.weight.device), self.weight)
+        else:
+            used, places = ids.unique(return_inverse=True)
+            rows = self._rows(used, dtype)[places]
+        return rows.to(device=device, dtype=dtype)
+
+    def _rows(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        parts = self.rest.row_parts(ids)
+        if self.packing is None:
+            return parts["weight"]
+        return unpack(replace(self.packing, shape=(len(ids), *self.packing.shape[1:])), parts, dtype)

@@ -13,10 +13,12 @@ from pathlib import Path
 import torch
 
 from .checkpoint.catalog import Catalog, open_catalog
-from .checkpoint.fit import STORED_DTYPES, check_fit
+from .checkpoint.files import STORED_TYPES
+from .checkpoint.fit import check_fit
 from .checkpoint.formats import format_problem
 from .checkpoint.reader import CheckpointReader
 from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
+from .checkpoint.stored_weight import StoredWeight
 from .config import EncoderConfig
 from .model import SELECTED_LAYER, Encoder
 from .tokens import H3Tokenizer, find_tokenizer
@@ -50,11 +52,16 @@ def load_encoder(
     tap_layer: int = SELECTED_LAYER,
     ops=None,
     tokenizer=None,
+    reader: str = "mmap",
+    vision: str | Path | None = None,
 ) -> Encoder:
-    """An encoder over a checkpoint: the official folder or its parent, or a single .safetensors file.
+    """An encoder over a checkpoint: the official folder or its parent, or a single .safetensors or .gguf file.
 
-    Only headers are read now; weights are mapped at first use or by `load_to_device()`. tokenizer None: looked up
-    beside the checkpoint. Raises ValueError or FileNotFoundError, with what to do, before any tensor is read.
+    Only headers are read now; weights come at first use or by `load_to_device()`, as `reader` says: "mmap" (views of
+    the mapped files), "read" (read into memory) or "stream" (read whenever they are needed, for little memory).
+    tokenizer None: looked up beside the checkpoint. vision: a second file with the vision tower, for a checkpoint
+    without one; None looks beside it. Raises ValueError or FileNotFoundError, with what to do, before any tensor is
+    read.
     """
     catalog = open_catalog(path, tap_layer)
     _check_served(catalog, tap_layer)
@@ -66,7 +73,7 @@ def load_encoder(
         ops=ops,
         tokenizer=_as_tokenizer(tokenizer) if tokenizer is not None else find_tokenizer(catalog.path),
     )
-    _adopt(encoder, catalog)
+    _adopt(encoder, catalog, reader)
     return encoder
 
 
@@ -76,13 +83,18 @@ def _check_served(catalog: Catalog, tap_layer: int) -> None:
         raise ValueError(problem)
 
 
-def _adopt(encoder: Encoder, catalog: Catalog) -> None:
-    """Check the catalog against the encoder's slots and give each placeholder the dtype that is stored."""
-    check_fit(catalog, encoder.slots.shapes, encoder.tap_layer)
-    for name in encoder.slots.names:
-        entry = catalog.entries[name]
-        encoder.slots.assign(name, torch.empty(entry.shape, dtype=STORED_DTYPES[entry.dtype], device="meta"))
-    encoder.source = CheckpointReader(catalog)
+def _adopt(encoder: Encoder, catalog: Catalog, reader: str) -> None:
+    """Check the catalog against the encoder's slots and give each placeholder the form that is stored."""
+    slots = encoder.slots
+    check_fit(catalog, slots.shapes, encoder.tap_layer)
+    weights = {name: StoredWeight("", None, {"weight": catalog.entries[name]}) for name in slots.names}
+    for name, stored in weights.items():
+        entry = stored.parts["weight"]
+        if stored.packing is None:
+            slots.assign(name, torch.empty(entry.shape, dtype=STORED_TYPES[entry.dtype], device="meta"))
+        else:
+            slots.announce(name, stored.packing)
+    encoder.source = CheckpointReader(catalog, weights, reader)
 
 
 def _as_tokenizer(tokenizer) -> H3Tokenizer | None:

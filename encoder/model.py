@@ -16,7 +16,8 @@ from torch import nn
 from .config import EncoderConfig
 from .decoder import Decoder
 from .diagnosis import is_finite, non_finite_error
-from .layers import Layers, PlainOps
+from .layers import Layers
+from .leaf import PlainOps
 from .pixels import Patches
 from .placement import Block, Placement, find_blocks, position_ids
 from .presentation import Presentation, present

@@ -15,6 +15,9 @@ import torch
 from torch import nn
 
 from .decoder import Decoder
+from .layers import TokenTable
+from .leaf import Leaf, Rest
+from .packing import Packing
 
 EMBED_TOKENS = "model.language_model.embed_tokens.weight"
 PLAIN = (torch.bfloat16, torch.float16, torch.float32)  # what can be stored unpacked
@@ -66,50 +69,45 @@ class WeightSlots:
 
     def __init__(self, root: nn.Module, decoder: Decoder, leaf: type):
         self.tap_layer = len(decoder.layers)
-        self._table = decoder.embed_tokens
-        self._leaves: dict[str, tuple[nn.Module, str]] = {}
+        self._leaves: dict[str, tuple[Leaf | TokenTable, str]] = {EMBED_TOKENS: (decoder.embed_tokens, "weight")}
         for module_name, module in root.named_modules():
             if isinstance(module, leaf):
                 for attribute in ("weight", "bias"):
                     if getattr(module, attribute, None) is not None:
                         self._leaves[f"{module_name}.{attribute}"] = (module, attribute)
+        self.shapes = {name: tuple(self.get(name).shape) for name in self.names}  # needed, however a file stores them
 
     @property
     def names(self) -> list[str]:
         """Every needed name, the embedding first, then the order of the forward pass."""
-        return [EMBED_TOKENS, *self._leaves]
+        return list(self._leaves)
 
     def get(self, name: str) -> torch.Tensor:
-        if name == EMBED_TOKENS:
-            return self._table.weight
         module, attribute = self._leaves[name]
         return getattr(module, attribute)
 
     def assign(self, name: str, tensor: torch.Tensor) -> None:
         """Put `tensor` in the place of `name`; it is used as it is, not copied."""
-        if name == EMBED_TOKENS:
-            self._table.weight = tensor
-            return
         module, attribute = self._leaves[name]
-        getattr(module, "at_rest", {}).pop(attribute, None)
-        setattr(module, attribute, nn.Parameter(tensor, requires_grad=False))
+        module.assign(attribute, tensor)
+
+    def announce(self, name: str, packing: Packing) -> None:
+        """The weight `name` will come packed."""
+        self._leaves[name][0].announce(packing)
+
+    def store(self, name: str, rest: Rest, input_scale: torch.Tensor | None = None) -> None:
+        """The weight `name` lies at `rest` while it is not on a device."""
+        self._leaves[name][0].store(rest, input_scale)
 
     def missing(self) -> list[str]:
-        """Names whose place still holds a placeholder. A leaf moved to a `meta` compute device keeps its tensor at
-        rest."""
-        return [name for name in self.names if self.get(name).is_meta and not self._rests(name)]
+        """Names whose place still holds a placeholder that nothing stands for."""
+        return [name for name, (module, attribute) in self._leaves.items() if self._is_missing(module, attribute)]
 
-    def _rests(self, name: str) -> bool:
-        module, attribute = self._leaves.get(name, (None, ""))
-        return attribute in getattr(module, "at_rest", {})
+    def _is_missing(self, module: Leaf | TokenTable, attribute: str) -> bool:
+        return getattr(module, attribute).is_meta and not module.rests(attribute)
 
     def total_bytes(self) -> int:
         return sum(self.get(name).numel() * self.get(name).element_size() for name in self.names)
-
-    @property
-    def shapes(self) -> dict[str, Shape]:
-        """The needed shape of every needed name."""
-        return {name: tuple(self.get(name).shape) for name in self.names}
 
     def load(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Assign a whole checkpoint of (released name, tensor); returns the names loaded. Nothing changes on an

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 from h3te.encoder import Encoder, build_encoder, load_encoder
-from h3te.encoder.layers import Layers, Leaf, PlainOps, layer_classes
+from h3te.encoder.layers import Layers, layer_classes
+from h3te.encoder.leaf import Leaf, PlainOps
 from h3te_tests.golden_cases import CASES, expected, references, relative_error
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config, tiny_weights
 from torch import nn

@@ -221,20 +221,16 @@ def test_materialise_counts_bytes_and_can_be_stopped_and_resumed(load, tiny_chec
 def spoil_shard(shard: Path, how: str) -> None:
     tensors = load_file(shard)
     name = "model.language_model.layers.0.mlp.down_proj.weight"
-    if how == "gone":
-        shard.unlink()
-    elif how == "cut":
-        with shard.open("r+b") as file:
-            file.truncate(1000)
+    shard.rename(shard.with_suffix(".aside"))
+    if how == "cut":
+        shard.write_bytes(shard.with_suffix(".aside").read_bytes()[:1000])
     elif how == "other type":
         save_file(tensors | {name: tensors[name].float()}, shard)
-    elif how == "other shape":
-        save_file(tensors | {name: tensors[name][:, 1:].contiguous()}, shard)
-    else:
-        save_file({n: t for n, t in tensors.items() if n != name}, shard)
+    elif how == "other values":
+        save_file(tensors | {name: tensors[name] * 2}, shard)
 
 
-@pytest.mark.parametrize("how", ["gone", "cut", "other type", "other shape", "tensor missing"])
+@pytest.mark.parametrize("how", ["gone", "cut", "other type", "other values"])
 def test_file_that_changed_between_loading_and_first_use_is_refused(load, reference, tiny_checkpoint, tmp_path, how):
     folder = tmp_path / "text_encoder"
     shutil.copytree(tiny_checkpoint, folder)
@@ -244,7 +240,7 @@ def test_file_that_changed_between_loading_and_first_use_is_refused(load, refere
     for _ in range(2):
         with pytest.raises(RuntimeError, match=said + ".*load the text encoder again"):
             encoder.encode("A fox.")
-    shutil.copy(tiny_checkpoint / shard.name, shard)
+    shard.with_suffix(".aside").replace(shard)
     assert torch.equal(hidden(encoder), reference)
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from ..packing import Packing
+import torch
+
+from ..packing import Packing, Part, Parts
 from .header import TensorEntry
 
 
@@ -26,3 +28,21 @@ class StoredWeight:
         """Bytes in the files."""
         scale = 0 if self.input_scale is None else self.input_scale.nbytes
         return scale + sum(entry.nbytes for entry in self.parts.values())
+
+    def fit(self, parts: Parts, rows: int | None = None) -> Parts:
+        """Tensors as read, in the types and shapes that the packing expects: files differ in [1] or [], flat or not.
+
+        rows: how many rows of a table they hold; None for the whole.
+        """
+        if self.packing is None:
+            return parts
+        packing = self.packing if rows is None else replace(self.packing, shape=(rows, *self.packing.shape[1:]))
+        return {name: _as(parts[name], part) for name, part in packing.parts.items()}
+
+
+def _as(tensor: torch.Tensor, part: Part) -> torch.Tensor:
+    return (
+        tensor
+        if tensor.dtype == part.dtype and tensor.shape == part.shape
+        else tensor.view(part.dtype).view(part.shape)
+    )

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import comfy.ops
 import torch
 
-from ...encoder.layers import BorrowedPair, Leaf
+from ...encoder.leaf import BorrowedPair, Leaf
 
 
 class HostLeaf(Leaf):

@@ -1,0 +1,51 @@
+"""Where a weight rests while it is not on a compute device: in memory (mapped or read), or in its file.
+
+Contract: `parts()` gives the named CPU tensors of one weight, `row_parts(ids)` those of some rows of a table. `Kept`
+holds them; `Streamed` reads them again each time and holds nothing. Both give the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ..packing import Parts
+from .files import CheckpointFiles
+from .header import TensorEntry
+from .stored_weight import StoredWeight
+
+
+class Kept:
+    def __init__(self, stored: StoredWeight, tensors: Parts):
+        self._stored, self._parts = stored, stored.fit(tensors)
+
+    def parts(self) -> Parts:
+        return self._parts
+
+    def row_parts(self, ids: torch.Tensor) -> Parts:
+        """The rows `ids` (int64 [n]) of a table; what is one for all rows (a scale) is whole."""
+        entries = self._stored.parts
+        return {name: part[ids] if _by_row(self._stored, entries[name]) else part for name, part in self._parts.items()}
+
+
+class Streamed:
+    """`expect()` is called before each reading of the whole: the reader then asks for what comes next."""
+
+    def __init__(self, stored: StoredWeight, files: CheckpointFiles, expect: Callable[[], None]):
+        self._stored, self._files, self._expect = stored, files, expect
+
+    def parts(self) -> Parts:
+        self._expect()
+        return self._stored.fit({name: self._files.read(entry) for name, entry in self._stored.parts.items()})
+
+    def row_parts(self, ids: torch.Tensor) -> Parts:
+        read = {
+            name: self._files.read_rows(entry, ids) if _by_row(self._stored, entry) else self._files.read(entry)
+            for name, entry in self._stored.parts.items()
+        }
+        return self._stored.fit(read, rows=len(ids))
+
+
+def _by_row(stored: StoredWeight, entry: TensorEntry) -> bool:
+    return entry.shape[:1] == stored.parts["weight"].shape[:1]
