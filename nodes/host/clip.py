@@ -17,7 +17,6 @@ from typing import Any
 
 import comfy.hooks
 import comfy.model_management
-import comfy.model_patcher
 import comfy.sd
 import torch
 
@@ -25,6 +24,7 @@ from ...encoder import Conditioning, Encoder, load_encoder
 from ...encoder.tokens import find_tokenizer
 from .leaf import HostOps
 from .memory import MemoryPlan, plan_request
+from .patcher import H3Patcher
 from .paths import bundled_tokenizer, cached_report
 from .progress import HostProgress
 from .tokens import WHO, TokenBatch, make_tokens, token_batch
@@ -42,15 +42,14 @@ def load_clip(path: Path, load_device: torch.device, offload_device: torch.devic
 
 
 def load_patcher(path: str, load_device: torch.device, offload_device: torch.device, dtype: torch.dtype):
-    """ComfyUI's plain model patcher over a freshly opened encoder."""
+    """The model patcher over a freshly opened encoder."""
     tokenizer = find_tokenizer(path) or bundled_tokenizer()
     encoder = load_encoder(path, device=load_device, dtype=dtype, ops=HostOps, tokenizer=tokenizer)
     return make_patcher(HostTree(encoder, cached_report(Path(path))), load_device, offload_device)
 
 
 def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torch.device):
-    # the plain one by name: one code path on every release
-    patcher = comfy.model_patcher.ModelPatcher(tree, load_device, offload_device)
+    patcher = H3Patcher(tree, load_device, offload_device)
     patcher.hook_mode = comfy.hooks.EnumHookMode.MinVram
     patcher.is_clip = True
     return patcher

@@ -1,8 +1,10 @@
 """The leaf module that ComfyUI's model patcher manages: it casts itself to the device of its input and carries LoRA.
 
-Contract: `Leaf` of encoder/layers.py with `borrow` going through `comfy.ops.cast_bias_weight`, which every release
+Contract: `Leaf` of encoder/leaf.py with `borrow` going through `comfy.ops.cast_bias_weight`, which every release
 offers. ComfyUI recognises such a module by `comfy_cast_weights`: one that does not fit stays where it rests and is
-cast per call, with the patches in `weight_function` and `bias_function` applied on the way.
+cast per call, with the patches in `weight_function` and `bias_function` applied on the way. A weight that rests
+(packed, or read from its file) is no tensor that ComfyUI could cast or patch: it is lent by our own leaf, and patches
+are applied in float32 to the matrix that it stands for.
 """
 
 from __future__ import annotations
@@ -24,9 +26,13 @@ class HostLeaf(Leaf):
         # per instance: the patcher appends to these lists in place
         self.weight_function: list = []
         self.bias_function: list = []
+        self.resting_function: list = []  # patches of a resting weight that is loaded; see patcher.py
 
     @contextmanager
     def borrow(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
+        if self.rest is not None:
+            yield self._patched_weight(x), self._patched_bias(x)
+            return
         # The third item is a stream on older releases, an opaque value on newer ones: hand it back as it came.
         cast = comfy.ops.cast_bias_weight(
             self, dtype=self.weight.dtype, bias_dtype=x.dtype, device=x.device, offloadable=True
@@ -35,6 +41,28 @@ class HostLeaf(Leaf):
             yield cast[0], cast[1]
         finally:
             comfy.ops.uncast_bias_weight(self, *cast)
+
+    def _patched_weight(self, x: torch.Tensor):
+        lent = self.weight_on(x.device)
+        functions = self.weight_function or self.resting_function
+        if not functions:
+            return lent
+        matrix = self.matrix(lent, torch.float32)
+        if self.input_scale is not None:  # patches belong to the product of both
+            matrix.mul_(self.input_scale.to(device=x.device, dtype=torch.float32))
+        elif matrix is lent:
+            matrix = matrix.clone()  # patches are added in place
+        for function in functions:
+            matrix = function(matrix)
+        return matrix.to(x.dtype)
+
+    def _patched_bias(self, x: torch.Tensor) -> torch.Tensor | None:
+        if self.bias is None:
+            return None
+        bias = self.bias.to(device=x.device, dtype=x.dtype, copy=bool(self.bias_function))
+        for function in self.bias_function:
+            bias = function(bias)
+        return bias
 
 
 class HostOps:

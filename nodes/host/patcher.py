@@ -1,0 +1,78 @@
+"""ComfyUI's plain model patcher, for weights that it cannot patch itself: packed ones, and those read from their file.
+
+Contract: a LoRA on such a weight is not written into it but kept beside it, and its leaf applies it to the unpacked
+matrix whenever that is used (leaf.py). What would be wrong is refused by name: a LoRA on a matrix whose input is scaled
+by a norm of an AWQ file, and LoRA hooks, which swap weights during sampling. Everything else is the plain patcher's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import comfy.lora
+import comfy.model_patcher
+import torch
+
+from .leaf import HostLeaf
+
+WHO = "MiniMax H3 text encoder (H3TE)"
+_AFTER_A_NORM = re.compile(r"\.layers\.\d+\.(self_attn\.[qkv]_proj|mlp\.(gate|up)_proj)\.weight$")
+
+
+class _Patches:
+    """The patches of one key, as ComfyUI applies them to a weight."""
+
+    def __init__(self, key: str, patches: Mapping[str, list]):
+        self.key, self.patches = key, patches
+
+    def __call__(self, weight: torch.Tensor) -> torch.Tensor:
+        return comfy.lora.calculate_weight(self.patches[self.key], weight, self.key, intermediate_dtype=weight.dtype)
+
+
+class H3Patcher(comfy.model_patcher.ModelPatcher):
+    def add_patches(self, patches, *args, **kwargs):
+        """Also the refusal, at the node that brings the LoRA."""
+        if getattr(self.model, "norms_carry_scales", False):
+            _refuse_scaled(patches)
+        return super().add_patches(patches, *args, **kwargs)
+
+    def patch_weight_to_device(self, key, *args, **kwargs):
+        leaf = self._resting(key)
+        if leaf is None:
+            return super().patch_weight_to_device(key, *args, **kwargs)
+        leaf.resting_function = [_Patches(key, self.patches)] if key in self.patches else []
+        return leaf.weight
+
+    def unpatch_model(self, device_to=None, unpatch_weights=True):
+        if unpatch_weights:
+            for module in self.model.modules():
+                if isinstance(module, HostLeaf):
+                    module.resting_function = []
+                    if module.rest is not None:
+                        module.weight_function = []
+        super().unpatch_model(device_to, unpatch_weights)
+
+    def patch_hook_weight_to_device(self, hooks, combined_patches, key, *args, **kwargs):
+        if key in combined_patches and self._resting(key) is not None:
+            raise ValueError(
+                f"{WHO}: expected a LoRA without a hook on a packed or streamed text encoder, got a hook on {key}. "
+                "Apply it with LoraLoader, or load the bf16 file."
+            )
+        return super().patch_hook_weight_to_device(hooks, combined_patches, key, *args, **kwargs)
+
+    def _resting(self, key: str) -> HostLeaf | None:
+        path, _, attribute = key.rpartition(".")
+        module = self.model.get_submodule(path) if attribute == "weight" else None
+        return module if isinstance(module, HostLeaf) and module.rest is not None else None
+
+
+def _refuse_scaled(patches: Mapping) -> None:
+    keys = [key if isinstance(key, str) else key[0] for key in patches]
+    scaled = [key for key in keys if _AFTER_A_NORM.search(key)]
+    if scaled:
+        raise ValueError(
+            f"{WHO}: expected no LoRA on q, k, v, gate or up of an AWQ file, got one on {len(scaled)} of them "
+            f"(first: {scaled[0]}). That file's norms scale the inputs of these matrices by factors it does not name, "
+            "so the LoRA would be wrong: load the bf16, int8 or GGUF file, or leave the LoRA's CLIP strength at 0."
+        )
