@@ -29,6 +29,12 @@ class HostTree(nn.Module):
         self.add_module(WRAPPER, nn.Module())
         self.get_submodule(WRAPPER).transformer = transformer
 
+    @property
+    def norms_carry_scales(self) -> bool:
+        """True for an AWQ file: the scales of q, k, v, gate and up are folded into its norms."""
+        source = self.encoder.source
+        return source is not None and any(stored.input_scale is not None for stored in source.weights.values())
+
     def get_dtype(self):
         """Compute dtype, which the patcher asks for."""
         return self.encoder.dtype
