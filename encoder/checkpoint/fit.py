@@ -1,28 +1,20 @@
-"""Whether the tensors of a catalog are those that an encoder needs: names, shapes, stored types, from headers alone.
+"""What an encoder of a config needs, and whether a catalog holds it.
 
-Contract: `check_fit(catalog, needed, tap_layer)` raises ValueError naming everything that is missing, unknown, of
-another shape or packed; `needed_shapes(config, tap_layer)` is what an encoder of that config needs.
+Contract: `needed_shapes(config, tap_layer)` -> {released name: shape}; `check_fit(catalog, needed, tap_layer)` raises
+ValueError with the first of `resolve`'s problems.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-
-import torch
 
 from ..config import EncoderConfig
 from ..model import Encoder, check_tap
-from ..weights import Shape, check_shapes
+from ..weights import Shape
 from .catalog import Catalog
+from .formats import resolve
 
-STORED_DTYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-_GET_WHOLE = (
-    "The file is incomplete or another model's: download it again, or use the bf16 file or the official text_encoder "
-    "folder."
-)
 _FIRST_LAYER = "model.language_model.layers.0."
-_COMPUTED_WITH = re.compile(r"model\.(language_model\.layers|visual)\.")
 
 
 def needed_shapes(config: EncoderConfig, tap_layer: int) -> dict[str, Shape]:
@@ -37,11 +29,6 @@ def needed_shapes(config: EncoderConfig, tap_layer: int) -> dict[str, Shape]:
 
 def check_fit(catalog: Catalog, needed: Mapping[str, Shape], tap_layer: int) -> None:
     """Tensors that the catalog has beside the needed ones are refused where they would take part in the computation."""
-    entries = {name: entry for name, entry in catalog.entries.items() if name in needed or _COMPUTED_WITH.match(name)}
-    check_shapes(needed, {n: entry.shape for n, entry in entries.items()}, tap_layer, catalog.path.name, _GET_WHOLE)
-    packed = [f"{name} ({entries[name].dtype})" for name in needed if entries[name].dtype not in STORED_DTYPES]
-    if packed:
-        raise ValueError(
-            f"{catalog.path.name}: expected bf16, fp16 or fp32 weights, got {len(packed)} of other types such as "
-            f"{', '.join(packed[:3])}. Use the bf16 file or the official text_encoder folder."
-        )
+    problems = resolve(catalog, needed).problems
+    if problems:
+        raise ValueError(problems[0])

@@ -1,55 +1,124 @@
-"""The stored format of a checkpoint's decoder linears, named from its headers.
+"""The stored format of every weight that an encoder needs, told from headers and tiny markers.
 
-Contract: `find_format(catalog)`: "bf16", "fp16" or "fp32" for plain weights; a packed format is named by the types and
-scales that stand beside each weight, never by the file's name, which people change.
+Contract: `resolve(catalog, needed)` -> Resolution: a StoredWeight for each needed name that is present, and everything
+that keeps the checkpoint from being loaded: weights whose format is unknown, incomplete or not served, tensors that are
+missing, unknown or of another shape. Formats are told by tensors and markers, never by the file's name, which people
+change. Each weight stands for itself: layers may be packed in different ways.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..weights import Shape, check_shapes
 from .catalog import Catalog
-from .header import TensorEntry
+from .markers import Marker, read_markers
+from .packed import COMPANIONS, INPUT_SCALE, SCALES, Refused, can_be_packed, open_packed, open_stacked
+from .stored_weight import StoredWeight
+from .wording import in_words
 
 PLAIN_FORMATS = {"BF16": "bf16", "F16": "fp16", "F32": "fp32"}
-_PROBE = ".mlp.down_proj.weight"
-# Stored type of the weight, a tensor that stands beside it ("" for any), the name; the first that fits.
-_PACKED = (
-    ("U8", "pre_quant_scale", "nvfp4 with AWQ scales"),
-    ("U8", "weight_scale_2", "nvfp4"),
-    ("F8_E4M3", "weight_scale_inv", "fp8 with block scales"),
-    ("F8_E4M3", "", "fp8"),
-    ("F8_E5M2", "", "fp8 (e5m2)"),
-    ("I8", "weight_s_rel", "int4 weights for int8 activations (w4a8)"),
-    ("I8", "", "int8 or int4"),
+FP8_BLOCK = (128, 128)  # where the config does not say
+_COMPUTED_WITH = re.compile(r"model\.(language_model\.layers|visual)\.")
+_LAYER = re.compile(r"model\.language_model\.layers\.(\d+)\.")
+_GET_WHOLE = (
+    "The file is incomplete or another model's: download it again, or use the bf16 file or the official text_encoder "
+    "folder."
 )
 
 
-def find_format(catalog: Catalog) -> str | None:
-    """The format of the decoder's linears, several joined by "and"; None without any."""
-    found = {_format_of(catalog, name, e) for name, e in catalog.entries.items() if name.endswith(_PROBE)}
-    if "_quantization_metadata" in catalog.metadata or any(n.endswith(".comfy_quant") for n in catalog.entries):
-        found = {name for name in found if name not in PLAIN_FORMATS.values()} or {"packed (comfy_quant)"}
-    return " and ".join(sorted(found)) or None
+@dataclass(frozen=True)
+class Resolution:
+    """`formats`: the format of every needed tensor present, for people, refused ones included."""
+
+    weights: Mapping[str, StoredWeight]
+    problems: tuple[str, ...]
+    formats: Mapping[str, str]
 
 
-def _format_of(catalog: Catalog, name: str, entry: TensorEntry) -> str:
-    if entry.dtype in PLAIN_FORMATS:
-        return PLAIN_FORMATS[entry.dtype]
-    layer = name[: -len("weight")]
-    scale = catalog.entries.get(layer + "weight_scale")
-    if entry.dtype == "F8_E4M3" and scale is not None and scale.dtype in ("U8", "F8_E8M0"):
-        return "mxfp8"
-    for dtype, beside, packed in _PACKED:
-        if entry.dtype == dtype and (not beside or layer + beside in catalog.entries):
-            return packed
-    return f"packed ({entry.dtype})"
+def resolve(catalog: Catalog, needed: Mapping[str, Shape]) -> Resolution:
+    """needed: {released name: shape of the matrix}. Raises OSError when a file is gone since its header was read."""
+    layers = {name.removesuffix(".weight") for name, shape in needed.items() if can_be_packed(name, shape)}
+    markers, problems = read_markers(catalog, layers)
+    block = _fp8_block(catalog)
+    weights, refused = {}, {}
+    for name in (name for name in needed if name in catalog.entries):
+        found = _open(catalog, name, needed[name], markers.get(name.removesuffix(".weight")), block)
+        if isinstance(found, Refused):
+            refused[name] = found
+        else:
+            weights[name] = found
+    problems += [*_refusals(catalog, refused), *_misfits(catalog, needed, weights)]
+    formats = {name: found.format for name, found in {**weights, **refused}.items()}
+    return Resolution(weights, tuple(problems), formats)
+
+
+def _open(
+    catalog: Catalog, name: str, shape: Shape, marker: Marker | None, block: tuple[int, int]
+) -> StoredWeight | Refused:
+    entry = catalog.entries[name]
+    if entry.dtype not in PLAIN_FORMATS:
+        return open_packed(catalog.entries, name, shape, marker, block)
+    label, layer = PLAIN_FORMATS[entry.dtype], name.removesuffix(".weight")
+    if marker is not None:
+        return Refused(label, f"{marker.format or 'packed'} weights as their marker says", f"{label} ones")
+    scales = [scale for scale in (*SCALES, INPUT_SCALE) if f"{layer}.{scale}" in catalog.entries]
+    if scales:
+        return Refused(label, f"{label} weights alone", f"{' and '.join(scales)} beside them")
+    if name + ".1" in catalog.entries and len(entry.shape) == len(shape) - 1:
+        return open_stacked(catalog.entries, name, shape, label)
+    return StoredWeight(label, None, {"weight": entry})
+
+
+def _fp8_block(catalog: Catalog) -> tuple[int, int]:
+    """The block of HF block fp8, as config.json says."""
+    quantisation = (catalog.config or {}).get("quantization_config")
+    size = quantisation.get("weight_block_size") if isinstance(quantisation, Mapping) else None
+    known = isinstance(size, (list, tuple)) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
+    return (size[0], size[1]) if known else FP8_BLOCK
+
+
+def _refusals(catalog: Catalog, refused: Mapping[str, Refused]) -> list[str]:
+    """One message for all weights that are refused alike."""
+    alike: dict[Refused, list[str]] = {}
+    for name, why in refused.items():
+        alike.setdefault(why, []).append(name)
+    return [
+        f"{catalog.path.name}: expected {why.expected}, got {why.got} ({_tensors(len(names))}: {in_words(names)}). "
+        f"{why.what_to_do}"
+        for why, names in alike.items()
+    ]
+
+
+def _tensors(count: int) -> str:
+    return f"{count} tensor{'s' if count > 1 else ''}"
+
+
+def _misfits(catalog: Catalog, needed: Mapping[str, Shape], weights: Mapping[str, StoredWeight]) -> list[str]:
+    """Missing and unknown tensors, and plain ones of another shape; packed ones were measured by their parts."""
+    known = {f"{name.removesuffix('.weight')}.{part}" for name in needed for part in COMPANIONS}
+    known |= {f"{name}.1" for name, stored in weights.items() if len(stored.parts) > 1}
+    found = {
+        name: entry.shape if name in weights and weights[name].packing is None else needed.get(name, entry.shape)
+        for name, entry in catalog.entries.items()
+        if name in needed or (_COMPUTED_WITH.match(name) and name not in known)
+    }
+    taps = (int(match[1]) for name in needed if (match := _LAYER.match(name)))
+    try:
+        check_shapes(needed, found, max(taps, default=-1) + 1, catalog.path.name, _GET_WHOLE)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def format_problem(catalog: Catalog) -> str | None:
-    """The problem of a packed or mixed format; None for bf16, fp16 or fp32 throughout."""
-    name = find_format(catalog)
-    if name in PLAIN_FORMATS.values():
+    """A file that is not bf16, fp16 or fp32 throughout: until the loader asks `resolve`."""
+    packed = {e.dtype for n, e in catalog.entries.items() if n.endswith("_proj.weight")} - PLAIN_FORMATS.keys()
+    if not packed:
         return None
     return (
-        f"{catalog.path.name}: expected bf16, fp16 or fp32 weights, got {name or 'no decoder layers'}. "
+        f"{catalog.path.name}: expected bf16, fp16 or fp32 weights, got {' and '.join(sorted(packed))}. "
         "This release does not open packed files yet: use the bf16 file or the official text_encoder folder."
     )

@@ -1,52 +1,65 @@
 """The checkpoint doctor: what a file or folder is, told from its headers, and what to do when it does not fit.
 
-Contract: `inspect_checkpoint(path)` never reads a tensor and never raises for a bad checkpoint: `problems` says what is
-wrong, each with what to do. "Is this MiniMax H3's encoder" is judged here; `load_encoder` only checks self-consistency.
+Contract: `inspect_checkpoint(path)` reads headers and the tiny markers of packed layers, and never raises for a bad
+checkpoint: `problems` says what is wrong, each with what to do; `notes` what is good to know. "Is this MiniMax H3's
+encoder" is judged here; `load_encoder` only checks self-consistency.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config import EncoderConfig
-from ..model import HIDDEN_SIZE, SELECTED_LAYER
+from ..model import SELECTED_LAYER
 from ..tokens import find_tokenizer_folder
 from ..weights import EMBED_TOKENS, is_unneeded
 from .catalog import Catalog, open_catalog
-from .fit import check_fit, needed_shapes
-from .formats import find_format, format_problem
+from .fit import needed_shapes
+from .formats import Resolution, resolve
+from .identity import depth_problem, foreign_problem, has_vision, layer_numbers, vision_problem, width, width_problem
+from .notes import awq_folded, find_notes, format_line
+from .volume import bytes_in_files, bytes_unread
 
-VISION_TENSORS = 351
-_SIBLINGS = {2048: "Qwen3-VL-2B", 2560: "Qwen3-VL-4B", 4096: "Qwen3-VL-8B"}
-_USE = "Use a qwen3vl_32b_minimax_h3 file or the released text_encoder folder."
-_FOREIGN_MARKS = (
-    (".linear_attn.", "Qwen3.5"),
-    (".mlp.experts.", "a mixture-of-experts model"),
-    ("q_proj.bias", "Qwen2 or Qwen2.5"),
-)
+__all__ = ["CheckpointReport", "depth_problem", "foreign_problem", "inspect_checkpoint", "read_dimensions"]
+_LINEARS = (".mlp.", ".self_attn.")
 
 
 @dataclass(frozen=True)
 class CheckpointReport:
-    """What a checkpoint is. `format` is that of the decoder's linears; bytes are of tensors; `problems` empty when
-    usable."""
+    """What a checkpoint is. Bytes are of tensors; `problems` is empty when it is usable.
+
+    format: one line about the decoder's linears and the token table; linear_formats: {released name: format} of each of
+    the 7 linears of each needed layer; formats: how many of each. bytes_unread: what lies in the files present and is
+    never read. awq_folded: AWQ's scale of q, k, v, gate and up is part of the norms, which fit no other file.
+    """
 
     path: Path
-    layout: str | None
-    format: str | None
-    layers: int
-    hidden_size: int
-    has_vision: bool
-    is_demo: bool
-    is_h3: bool
-    bytes_needed: int
-    files_needed: tuple[Path, ...]
-    files_unneeded: tuple[Path, ...]
-    config: EncoderConfig | None
-    tokenizer: Path | None
-    problems: tuple[str, ...]
+    layout: str | None = None
+    format: str | None = None
+    layers: int = 0
+    hidden_size: int = 0
+    has_vision: bool = False
+    is_demo: bool = False
+    is_h3: bool = False
+    bytes_needed: int = 0
+    files_needed: tuple[Path, ...] = ()
+    files_unneeded: tuple[Path, ...] = ()
+    config: EncoderConfig | None = None
+    tokenizer: Path | None = None
+    problems: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    linear_formats: Mapping[str, str] = field(default_factory=dict)
+    embedding_format: str | None = None
+    awq_folded: bool = False
+    bytes_unread: int = 0
+    bytes_in_files: int = 0
+
+    @property
+    def formats(self) -> Counter[str]:
+        return Counter(self.linear_formats.values())
 
     def describe(self) -> str:
         """One line for a node or a log."""
@@ -58,36 +71,54 @@ class CheckpointReport:
 
 
 def inspect_checkpoint(path: str | Path, tap_layer: int = SELECTED_LAYER) -> CheckpointReport:
-    """Report on a file or folder from headers only. Nothing that a file can hold makes this raise: see `problems`."""
+    """Report on a file or folder. Nothing that a file can hold makes this raise: see `problems`."""
     try:
         return _report(open_catalog(path, tap_layer), tap_layer)
     except (ValueError, OSError) as error:
-        return _unreadable(Path(path), str(error))
+        return CheckpointReport(Path(path), problems=(str(error),))
 
 
 def _report(catalog: Catalog, tap_layer: int) -> CheckpointReport:
-    problems = find_problems(catalog, tap_layer)
-    needed = [entry for name, entry in catalog.entries.items() if not is_unneeded(name, tap_layer)]
+    config, resolution, misfits = _resolved(catalog, tap_layer)
+    problems = _problems(catalog, tap_layer, misfits)
+    linears = {name: label for name, label in resolution.formats.items() if _is_linear(name)}
+    embedding = resolution.formats.get(EMBED_TOKENS)
+    folded = awq_folded(resolution.weights)
+    needed = _needed_bytes(catalog, resolution, tap_layer, not problems)
     return CheckpointReport(
         path=catalog.path,
         layout=catalog.layout,
-        format=find_format(catalog),
-        layers=count_layers(catalog),
-        hidden_size=_width(catalog),
-        has_vision=any(name.startswith("model.visual.") for name in catalog.entries),
+        format=format_line(linears, embedding, resolution.weights),
+        layers=len(layer_numbers(catalog)),
+        hidden_size=width(catalog),
+        has_vision=has_vision(catalog),
         is_demo=catalog.is_demo,
         is_h3=not problems,
-        bytes_needed=sum(entry.nbytes for entry in needed),
+        bytes_needed=needed,
         files_needed=catalog.files_needed,
         files_unneeded=catalog.files_unneeded,
-        config=None if problems else read_dimensions(catalog),
+        config=None if problems else config,
         tokenizer=find_tokenizer_folder(catalog.path),
-        problems=tuple(problems),
+        problems=problems,
+        notes=find_notes(catalog, linears, folded, not problems),
+        linear_formats=linears,
+        embedding_format=embedding,
+        awq_folded=folded,
+        bytes_unread=bytes_unread(catalog, needed),
+        bytes_in_files=bytes_in_files(catalog),
     )
 
 
-def _unreadable(path: Path, problem: str) -> CheckpointReport:
-    return CheckpointReport(path, None, None, 0, 0, False, False, False, 0, (), (), None, None, (problem,))
+def _resolved(catalog: Catalog, tap_layer: int) -> tuple[EncoderConfig | None, Resolution, tuple[str, ...]]:
+    """(config, formats of what is there, problems that loading would meet). A model of fewer layers is resolved too."""
+    try:
+        config = read_dimensions(catalog)
+        resolution = resolve(catalog, needed_shapes(config, min(tap_layer, config.text.num_hidden_layers)))
+        if tap_layer > config.text.num_hidden_layers:
+            needed_shapes(config, tap_layer)  # says so
+    except ValueError as error:
+        return None, Resolution({}, (), {}), (str(error),)
+    return config, resolution, resolution.problems
 
 
 def read_dimensions(catalog: Catalog) -> EncoderConfig:
@@ -95,88 +126,27 @@ def read_dimensions(catalog: Catalog) -> EncoderConfig:
     if catalog.config is None:
         return EncoderConfig.from_shapes(catalog.shapes)
     config = EncoderConfig.from_dict(catalog.config)
-    if config.vision is not None and not any(name.startswith("model.visual.") for name in catalog.entries):
+    if config.vision is not None and not has_vision(catalog):
         return EncoderConfig(config.text, None)
     return config
 
 
-def count_layers(catalog: Catalog) -> int:
-    """Decoder layers that the checkpoint holds, those that its index names in unopened shards included."""
-    prefix = "model.language_model.layers."
-    names = catalog.index_names or catalog.entries.keys()
-    found = {name[len(prefix) :].split(".", 1)[0] for name in names if name.startswith(prefix)}
-    return len({int(layer) for layer in found if layer.isdecimal()})
-
-
-def find_problems(catalog: Catalog, tap_layer: int) -> list[str]:
+def _problems(catalog: Catalog, tap_layer: int, misfits: tuple[str, ...]) -> tuple[str, ...]:
     """Everything that keeps this checkpoint from being MiniMax H3's encoder, each with what to do: first what
     `load_encoder` refuses, then what makes it another model."""
-    refused = (foreign_problem(catalog), format_problem(catalog), depth_problem(catalog, tap_layer))
-    loading = [problem for problem in refused if problem] or _misfits(catalog, tap_layer)
-    identity = (_width_problem(catalog), _vision_problem(catalog))
-    return [*loading, *(problem for problem in identity if problem)]
+    refused = (foreign_problem(catalog), depth_problem(catalog, tap_layer))
+    loading = [problem for problem in refused if problem] or misfits
+    identity = (width_problem(catalog), vision_problem(catalog))
+    return (*loading, *(problem for problem in identity if problem))
 
 
-def _misfits(catalog: Catalog, tap_layer: int) -> list[str]:
-    """Config and tensors that disagree, and tensors that are missing: loading refuses those too."""
-    try:
-        check_fit(catalog, needed_shapes(read_dimensions(catalog), tap_layer), tap_layer)
-    except ValueError as error:
-        return [str(error)]
-    return []
+def _is_linear(name: str) -> bool:
+    return name.startswith("model.language_model.") and name.endswith("_proj.weight")
 
 
-def foreign_problem(catalog: Catalog) -> str | None:
-    """Another model, told by tensors that only it has."""
-    for mark, model in _FOREIGN_MARKS:
-        if any(mark in name for name in catalog.entries):
-            return f"{catalog.path.name}: expected Qwen3-VL-32B, got {model} (a tensor named *{mark}*). {_USE}"
-    return None
-
-
-def depth_problem(catalog: Catalog, tap_layer: int) -> str | None:
-    """Fewer decoder layers than the tap needs."""
-    layers = count_layers(catalog)
-    if layers >= tap_layer:
-        return None
-    return f"{catalog.path.name}: expected at least {tap_layer} decoder layers, got {layers}{_sibling(catalog)}. {_USE}"
-
-
-def _width(catalog: Catalog) -> int:
-    embedding = catalog.shapes.get(EMBED_TOKENS, ())
-    return embedding[-1] if embedding else 0
-
-
-def _width_problem(catalog: Catalog) -> str | None:
-    width = _width(catalog)
-    if width == HIDDEN_SIZE or catalog.is_demo:
-        return None
-    return f"{catalog.path.name}: expected hidden width {HIDDEN_SIZE}, got {width}{_sibling(catalog)}. {_USE}"
-
-
-def _sibling(catalog: Catalog) -> str:
-    width = _width(catalog)
-    return f" (this is {_SIBLINGS[width]})" if width in _SIBLINGS else ""
-
-
-def _vision_problem(catalog: Catalog) -> str | None:
-    count = sum(name.startswith("model.visual.") for name in catalog.entries)
-    if count == 0:
-        if _says_qwen3vl(catalog):
-            return None  # serves text; pictures are refused when they come
-        return (
-            f"{catalog.path.name}: expected a vision tower (visual.*) or a qwen3vl name, got neither: "
-            f"this looks like the text-only Qwen3-32B. {_USE}"
-        )
-    if count < VISION_TENSORS:
-        return (
-            f"{catalog.path.name}: expected {VISION_TENSORS} vision tensors, got {count}: the vision tower is "
-            "incomplete. Download the file again."
-        )
-    return None
-
-
-def _says_qwen3vl(catalog: Catalog) -> bool:
-    config: Mapping = catalog.config or {}
-    name = str(catalog.path.name).lower().replace("-", "").replace("_", "")
-    return "qwen3_vl" in str(config.get("model_type", "")) or "qwen3vl" in name
+def _needed_bytes(catalog: Catalog, resolution: Resolution, tap_layer: int, usable: bool) -> int:
+    """Of the needed weights with their scales; of a file with problems, of everything that is not known to be
+    unneeded."""
+    if usable:
+        return sum(stored.nbytes for stored in resolution.weights.values())
+    return sum(entry.nbytes for name, entry in catalog.entries.items() if not is_unneeded(name, tap_layer))

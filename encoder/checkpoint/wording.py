@@ -1,0 +1,51 @@
+"""Many tensor names in few words, for messages.
+
+Contract: `in_words(released names)` -> "mlp.down_proj of layers 0 to 49; embed_tokens"; `spans(numbers)` ->
+"0 to 3, 7".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+_LAYER = re.compile(r"model\.(?:language_model\.)?(?:(visual)\.blocks|layers)\.(\d+)\.(.+)")
+_MOST = 6  # kinds of tensors that a message spells out
+
+
+def in_words(names: Iterable[str]) -> str:
+    """Names of one kind in different layers become one phrase."""
+    layers: dict[tuple[str, str], set[int]] = {}
+    phrases: list[str] = []
+    for name in names:
+        match = _LAYER.match(name)
+        if match:
+            layers.setdefault((match[1] or "", match[3].removesuffix(".weight")), set()).add(int(match[2]))
+        else:
+            phrases.append(name.removeprefix("model.").removeprefix("language_model.").removesuffix(".weight"))
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (tower, kind), numbers in layers.items():
+        alike.setdefault((tower, spans(numbers)), []).append(kind)
+    return "; ".join(_shortened([*(_phrase(*where, kinds) for where, kinds in alike.items()), *sorted(phrases)], "; "))
+
+
+def _phrase(tower: str, numbers: str, kinds: list[str]) -> str:
+    place = "vision block" if tower else "layer"
+    plural = "" if numbers.isdecimal() else "s"
+    return f"{', '.join(_shortened(sorted(kinds), ', '))} of {place}{plural} {numbers}"
+
+
+def _shortened(words: list[str], joint: str) -> list[str]:
+    return words if len(words) <= _MOST + 1 else [*words[:_MOST], f"{len(words) - _MOST} more"]
+
+
+def spans(numbers: Iterable[int]) -> str:
+    """Whole numbers as runs: "0 to 3, 7"."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    words = [str(a) if a == b else f"{a} to {b}" for a, b in runs]
+    return ", ".join(words if len(words) <= 2 * _MOST else [*words[: 2 * _MOST], "..."])
