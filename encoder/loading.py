@@ -14,11 +14,9 @@ import torch
 
 from .checkpoint.catalog import Catalog, open_catalog
 from .checkpoint.files import STORED_TYPES
-from .checkpoint.fit import check_fit
-from .checkpoint.formats import format_problem
+from .checkpoint.formats import resolve
 from .checkpoint.reader import CheckpointReader
 from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
-from .checkpoint.stored_weight import StoredWeight
 from .config import EncoderConfig
 from .model import SELECTED_LAYER, Encoder
 from .tokens import H3Tokenizer, find_tokenizer
@@ -78,7 +76,7 @@ def load_encoder(
 
 
 def _check_served(catalog: Catalog, tap_layer: int) -> None:
-    problem = foreign_problem(catalog) or format_problem(catalog) or depth_problem(catalog, tap_layer)
+    problem = foreign_problem(catalog) or depth_problem(catalog, tap_layer)
     if problem is not None:
         raise ValueError(problem)
 
@@ -86,14 +84,16 @@ def _check_served(catalog: Catalog, tap_layer: int) -> None:
 def _adopt(encoder: Encoder, catalog: Catalog, reader: str) -> None:
     """Check the catalog against the encoder's slots and give each placeholder the form that is stored."""
     slots = encoder.slots
-    check_fit(catalog, slots.shapes, encoder.tap_layer)
-    weights = {name: StoredWeight("", None, {"weight": catalog.entries[name]}) for name in slots.names}
+    found = resolve(catalog, slots.shapes)
+    if found.problems:
+        raise ValueError(" ".join(found.problems))
+    weights = {name: found.weights[name] for name in slots.names}  # in the order of the forward pass
     for name, stored in weights.items():
-        entry = stored.parts["weight"]
-        if stored.packing is None:
-            slots.assign(name, torch.empty(entry.shape, dtype=STORED_TYPES[entry.dtype], device="meta"))
-        else:
+        if stored.packing is not None:
             slots.announce(name, stored.packing)
+        else:
+            entry = stored.parts["weight"]
+            slots.assign(name, torch.empty(entry.shape, dtype=STORED_TYPES[entry.dtype], device="meta"))
     encoder.source = CheckpointReader(catalog, weights, reader)
 
 

@@ -88,13 +88,13 @@ class CheckpointFiles:
         """The rows `ids` (int64 [n]) of a table, in that order; only their bytes are read."""
         self.check(entry.file)
         width = entry.nbytes // entry.shape[0]
-        raw = torch.empty((len(ids), width), dtype=torch.uint8)
-        rows = memoryview(raw.numpy())
+        raw = torch.empty(len(ids) * width, dtype=torch.uint8)
+        view = memoryview(raw.numpy())
         with entry.file.open("rb", buffering=0) as file:
             for i, row in enumerate(ids.tolist()):
                 file.seek(entry.offset + row * width)
-                _read_into(file, rows[i], entry)
-        return shaped(raw.view(-1), entry, rows=len(ids))
+                _read_into(file, view[i * width : (i + 1) * width], entry)
+        return shaped(raw, entry, rows=len(ids))
 
     def expect(self, entries: Iterable[TensorEntry]) -> None:
         """Tell the system which bytes are wanted next, where it can be told."""
