@@ -16,7 +16,8 @@ from h3te_tests.tiny_weights import shapes, tiny_config, tiny_weight
 from safetensors.torch import save_file
 
 INDEX = "model.safetensors.index.json"
-BYTES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1}
+BYTES = {"BF16": 2, "F16": 2, "F32": 4, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "I32": 4,
+         "I64": 8}  # fmt: skip
 Stored = tuple[str, tuple[int, ...]]  # dtype as safetensors spells it, shape
 
 
@@ -55,8 +56,15 @@ def stored(config: dict, dtype: str = "BF16", rename: Callable[[str], str] = com
     return {rename(name): (dtype, shape) for name, shape in shapes(config).items() if name not in unneeded}
 
 
-def write_sparse(path: Path, tensors: Mapping[str, Stored], metadata: dict | None = None, short_by: int = 0) -> Path:
-    """A .safetensors file with a true header and a hole instead of data; `short_by` bytes are missing at its end."""
+def write_sparse(
+    path: Path,
+    tensors: Mapping[str, Stored],
+    metadata: dict | None = None,
+    short_by: int = 0,
+    contents: Mapping[str, bytes] | None = None,
+) -> Path:
+    """A .safetensors file with a true header and holes instead of data but for `contents`; `short_by` bytes are missing
+    at its end."""
     header, offset = ({"__metadata__": metadata} if metadata else {}), 0
     for name, (dtype, shape) in tensors.items():
         end = offset + BYTES[dtype] * math.prod(shape)
@@ -70,6 +78,9 @@ def write_sparse(path: Path, tensors: Mapping[str, Stored], metadata: dict | Non
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         file.truncate(8 + len(text) + offset - short_by)
+        for name, content in (contents or {}).items():
+            file.seek(8 + len(text) + header[name]["data_offsets"][0])
+            file.write(content)
     return path
 
 

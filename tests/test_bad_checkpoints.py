@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from h3te.encoder import EncoderConfig, inspect_checkpoint, load_encoder
-from h3te.encoder.checkpoint import reader
+from h3te.encoder.checkpoint.files import CheckpointFiles
 from h3te_tests.checkpoint_files import (
     INDEX,
     QWEN3_VL_4B,
@@ -25,7 +25,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 SHARDS = [f"model-0000{i}-of-00003.safetensors" for i in (1, 2, 3)]
-DOWN = "model.layers.{}.mlp.down_proj."
 
 
 @pytest.fixture(autouse=True)
@@ -33,7 +32,8 @@ def no_tensor_is_read(monkeypatch) -> None:
     def refuse(*args, **options):
         raise AssertionError("a tensor was about to be read")
 
-    monkeypatch.setattr(reader, "safe_open", refuse)
+    for method in ("map", "read", "read_rows"):
+        monkeypatch.setattr(CheckpointFiles, method, refuse)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def folder(tiny_checkpoint, tmp_path) -> Path:
 
 
 def refused(path: Path, *parts: str, tap_layer: int = TAP_LAYER, error: type = ValueError) -> str:
-    """The text of load_encoder's error, which holds all `parts`; the doctor says the same thing first."""
+    """The text of load_encoder's error, which holds all `parts`; the doctor says the same things first."""
     with pytest.raises(error) as raised:
         load_encoder(path, tap_layer=tap_layer)
     text = str(raised.value)
@@ -52,7 +52,7 @@ def refused(path: Path, *parts: str, tap_layer: int = TAP_LAYER, error: type = V
     for part in parts:
         assert part in text
     report = inspect_checkpoint(path, tap_layer)
-    assert report.problems[0] == text
+    assert text.startswith(report.problems[0])
     assert not report.is_h3
     return text
 
@@ -64,11 +64,12 @@ NO_CHECKPOINT = {
     "five bytes": (b"abcde", "got 5 bytes", "download it again"),
     "text": (b"Dear user, this model is gated. Please accept the license.\n", "of another kind"),
     "git-lfs pointer": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n", "git lfs pull"),
-    "gguf": (b"GGUF\x03\0\0\0" + bytes(100), "a GGUF file", "use the bf16 file"),
+    "gguf": (b"GGUF\x03\0\0\0" + bytes(100), "a GGUF file", "Rename it to end in .gguf"),
     "zip": (b"PK\x03\x04" + bytes(100), "never opened", ".safetensors"),
     "pickle": (b"\x80\x02}q\x00." + bytes(100), "a pickle, which is never opened"),
     "pickle 4": (b"\x80\x04\x95" + bytes(100), "a pickle, which is never opened"),
-    "html": (b"<!DOCTYPE html><html><body>404</body></html>" * 3, "of another kind"),
+    "web page": (b"<!DOCTYPE html><html><body>404</body></html>" * 3, "a web page", "log in there"),
+    "web page in a short spelling": (b"\n <HTML><head>", "a web page"),
     "broken json": ((20).to_bytes(8, "little") + b'{"a": {"dtype": "BF1', "unreadable text"),
     "json list": ((2).to_bytes(8, "little") + b"[]" + bytes(8), "got list"),
     "deep json": ((200_000).to_bytes(8, "little") + b"[" * 200_000, "unreadable text"),
@@ -247,7 +248,7 @@ def test_fewer_layers_than_the_tap(folder):
 def test_single_file_with_a_layer_missing_in_between(tmp_path):
     names = [n for n in shapes(tiny_config()) if ".layers.3." not in n and n != "lm_head.weight"]
     path = write_sparse(tmp_path / "e.safetensors", {n: ("BF16", shapes(tiny_config())[n]) for n in names})
-    refused(path, "missing: model.language_model.layers.3.input_layernorm", "download it again")
+    refused(path, "expected decoder layers 0 to 5, got none with number 3", "download it again")
 
 
 def test_tensors_that_would_change_the_result_are_not_ignored(tmp_path):
@@ -282,54 +283,6 @@ MARKS = {
 def test_other_architectures_are_refused_by_name(tmp_path, model):
     tensors = stored(released_config()) | {MARKS[model]: ("BF16", (8,))}
     refused(write_sparse(tmp_path / "e.safetensors", tensors), f"Qwen3-VL-32B, got {model}", tap_layer=50)
-
-
-NVFP4 = {"weight": "U8", "weight_scale": "F8_E4M3", "weight_scale_2": "F32"}
-PACKED = {
-    "nvfp4 with AWQ scales": {**NVFP4, "pre_quant_scale": "BF16"},
-    "nvfp4": NVFP4,
-    "fp8": {"weight": "F8_E4M3", "weight_scale": "F32"},
-    "fp8 (e5m2)": {"weight": "F8_E5M2"},
-    "fp8 with block scales": {"weight": "F8_E4M3", "weight_scale_inv": "BF16"},
-    "mxfp8": {"weight": "F8_E4M3", "weight_scale": "U8"},
-    "int8 or int4": {"weight": "I8", "weight_scale": "F32"},
-    "int4 weights for int8 activations (w4a8)": {"weight": "I8", "weight_s_rel": "F8_E4M3", "weight_codebook": "F32"},
-}
-
-
-@pytest.mark.parametrize("name", PACKED)
-def test_packed_files_are_refused_by_name(tmp_path, name):
-    tensors = stored(released_config())
-    for layer in range(64):
-        for part, dtype in PACKED[name].items():
-            tensors[DOWN.format(layer) + part] = (dtype, (5120, 25600) if part == "weight" else (16,))
-    path = write_sparse(tmp_path / "qwen3vl_32b_minimax_h3_bf16.safetensors", tensors)
-    refused(path, f"expected bf16, fp16 or fp32 weights, got {name}. ", tap_layer=50)
-    assert inspect_checkpoint(path).format == name
-
-
-@pytest.mark.parametrize("announced", ["tensors", "metadata"])
-def test_announced_quantisation_is_refused(tmp_path, announced):
-    tensors = stored(released_config())
-    metadata = {"_quantization_metadata": '{"layers": {}}'} if announced == "metadata" else None
-    if announced == "tensors":
-        tensors[DOWN.format(0) + "comfy_quant"] = ("U8", (40,))
-    path = write_sparse(tmp_path / "e.safetensors", tensors, metadata=metadata)
-    refused(path, "got packed (comfy_quant)", tap_layer=50)
-
-
-def test_one_packed_tensor_among_plain_ones_is_refused(tmp_path):
-    tensors = stored(released_config())
-    tensors["model.embed_tokens.weight"] = ("I8", (151936, 5120))
-    tensors["model.layers.7.self_attn.q_proj.weight"] = ("F8_E4M3", (8192, 5120))
-    path = write_sparse(tmp_path / "e.safetensors", tensors)
-    refused(path, "2 of other types", "embed_tokens.weight (I8)", "q_proj.weight (F8_E4M3)", tap_layer=50)
-
-
-def test_mixed_formats_are_refused(tmp_path):
-    tensors = stored(released_config())
-    tensors[DOWN.format(5) + "weight"] = ("F8_E4M3", (5120, 25600))
-    refused(write_sparse(tmp_path / "e.safetensors", tensors), "got bf16 and fp8", tap_layer=50)
 
 
 # whatever a file may hold

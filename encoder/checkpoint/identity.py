@@ -17,6 +17,7 @@ from .wording import spans
 VISION_TENSORS = 351
 MERGERS = "model.visual.deepstack_merger_list."
 _VISUAL = "model.visual."
+_FIRST_NORM = "model.language_model.layers.0.input_layernorm.weight"
 _SIBLINGS = {2048: "Qwen3-VL-2B", 2560: "Qwen3-VL-4B", 4096: "Qwen3-VL-8B"}
 _USE = "Use a qwen3vl_32b_minimax_h3 file or the released text_encoder folder."
 _FOREIGN_MARKS = (
@@ -58,9 +59,9 @@ def depth_problem(catalog: Catalog, tap_layer: int) -> str | None:
 
 
 def width(catalog: Catalog) -> int:
-    """Hidden width, from the token table; 0 without one."""
-    embedding = catalog.shapes.get(EMBED_TOKENS, ())
-    return embedding[-1] if embedding else 0
+    """Hidden width, from the first norm, which is never packed, or the token table; 0 without either."""
+    entry = catalog.entries.get(_FIRST_NORM) or catalog.entries.get(EMBED_TOKENS)
+    return entry.shape[-1] if entry is not None and entry.shape else 0
 
 
 def width_problem(catalog: Catalog) -> str | None:

@@ -41,7 +41,7 @@ def read_markers(catalog: Catalog, layers: Collection[str]) -> tuple[dict[str, M
     """Markers of these released layer names; layers without one are absent. Raises OSError when a file is gone."""
     beside = {layer: e for layer in layers if (e := catalog.entries.get(layer + MARKER)) is not None}
     found = {layer: _marker(_json(text)) for layer, text in _texts(beside)}
-    if METADATA not in catalog.metadata:
+    if METADATA not in catalog.metadata or catalog.is_gguf:
         return _from_legacy(catalog, layers) | found, []
     announced, problems = _from_metadata(catalog, layers)
     return {layer: _marker(options) for layer, options in announced.items()} | found, problems

@@ -87,9 +87,7 @@ def _several(linears: Mapping[str, str]) -> str | None:
 
 
 def _without_vision(catalog: Catalog) -> str:
-    where = (
-        "put the model's mmproj file (its name begins with mmproj) beside it, or name it as the second vision file"
-        if catalog.path.suffix.lower() == ".gguf"
-        else "use a file that holds visual.* too, such as qwen3vl_32b_minimax_h3_bf16.safetensors"
+    hint = catalog.vision_hint or (
+        "For pictures and videos use a file that holds visual.* too, such as qwen3vl_32b_minimax_h3_bf16.safetensors."
     )
-    return f"No vision tower: this file encodes text alone. For pictures and videos, {where}."
+    return f"No vision tower: this file encodes text alone. {hint}"

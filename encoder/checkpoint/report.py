@@ -70,11 +70,14 @@ class CheckpointReport:
         return warning + ", ".join(parts)
 
 
-def inspect_checkpoint(path: str | Path, tap_layer: int = SELECTED_LAYER) -> CheckpointReport:
-    """Report on a file or folder. Nothing that a file can hold makes this raise: see `problems`."""
+def inspect_checkpoint(
+    path: str | Path, tap_layer: int = SELECTED_LAYER, vision: str | Path | None = None
+) -> CheckpointReport:
+    """Report on a file or folder; `vision`: the second file of a GGUF. Nothing that a file can hold makes this raise:
+    see `problems`."""
     try:
-        return _report(open_catalog(path, tap_layer), tap_layer)
-    except (ValueError, OSError) as error:
+        return _report(open_catalog(path, tap_layer, vision), tap_layer)
+    except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: a GGUF without the package that reads it
         return CheckpointReport(Path(path), problems=(str(error),))
 
 
