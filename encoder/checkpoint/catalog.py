@@ -1,8 +1,9 @@
 """The tensors of a checkpoint by released name, gathered from the headers of the files that hold needed ones.
 
-Contract: `open_catalog(path, tap_layer)`. `path` is a single .safetensors file, the official text_encoder folder, or a
-parent that holds `text_encoder/`, `FL2VA/text_encoder/` or `Ref2VA/text_encoder/`. Shards that hold nothing needed are
-not opened, not even their headers. Missing shards and broken files are ValueErrors before any tensor is read.
+Contract: `open_catalog(path, tap_layer, vision=None)`. `path` is a single .safetensors or .gguf file, the official
+text_encoder folder, or a parent that holds `text_encoder/`, `FL2VA/text_encoder/` or `Ref2VA/text_encoder/`; `vision`
+is the second file of a GGUF whose vision part lies apart. Shards that hold nothing needed are not opened, not even
+their headers. Missing shards and broken files are ValueErrors before any tensor is read.
 """
 
 from __future__ import annotations
@@ -37,6 +38,11 @@ class Catalog:
     files_needed: tuple[Path, ...]
     files_unneeded: tuple[Path, ...] = ()
     index_names: frozenset[str] = field(default_factory=frozenset)
+    vision_hint: str = ""  # which file to add, where the vision part lies in a file that is not there
+
+    @property
+    def is_gguf(self) -> bool:
+        return self.layout.startswith("gguf")
 
     @property
     def is_demo(self) -> bool:
@@ -45,15 +51,24 @@ class Catalog:
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: entry.shape for name, entry in self.entries.items()}
+        """Of the matrices, however they are stored."""
+        return whole_shapes(self.entries)
 
 
-def open_catalog(path: str | Path, tap_layer: int) -> Catalog:
+def whole_shapes(entries: Mapping[str, TensorEntry]) -> dict[str, tuple[int, ...]]:
+    """{name: shape}; a patch embedding in two slices along its time axis has five axes again."""
+    shapes = {name: entry.shape for name, entry in entries.items()}
+    for name in [name for name, shape in shapes.items() if name + ".1" in shapes and len(shape) == 4]:
+        shapes[name] = (*shapes[name][:2], 2, *shapes[name][2:])
+    return shapes
+
+
+def open_catalog(path: str | Path, tap_layer: int, vision: str | Path | None = None) -> Catalog:
     """Gather the headers. Raises ValueError or OSError (FileNotFoundError among them) with what was expected and what
-    to do."""
+    to do; RuntimeError for a GGUF file without the `gguf` package."""
     path = Path(path)
     try:
-        return _open(path, tap_layer)
+        return _open(path, tap_layer, None if vision is None else Path(vision))
     except OSError as error:
         if error.errno is None:  # raised here, with its explanation
             raise
@@ -63,7 +78,15 @@ def open_catalog(path: str | Path, tap_layer: int) -> Catalog:
         ) from error
 
 
-def _open(path: Path, tap_layer: int) -> Catalog:
+def _open(path: Path, tap_layer: int, vision: Path | None) -> Catalog:
+    if path.is_file() and path.suffix.lower() == ".gguf":
+        from .gguf_catalog import open_gguf  # it builds on this module
+
+        return open_gguf(path, vision)
+    if vision is not None:
+        raise ValueError(
+            f"{path.name}: expected a vision file for .gguf files alone, got {vision.name}. Leave the option empty."
+        )
     if path.is_dir():
         folder = resolve_folder(path)
         return _open_index(folder, tap_layer) if (folder / INDEX).exists() else _open_lone(folder)
