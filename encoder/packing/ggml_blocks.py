@@ -57,4 +57,4 @@ def iq4_nl(blocks: torch.Tensor) -> torch.Tensor:
 def iq4_values(codes: torch.Tensor) -> torch.Tensor:
     """uint8 codes 0..15 -> the float32 whole numbers they stand for."""
     table = torch.tensor(IQ4_VALUES, dtype=torch.float32, device=codes.device)
-    return table[codes.int()]
+    return table.index_select(0, codes.flatten().int()).view(codes.shape)

@@ -8,29 +8,31 @@ ggml's block layouts. Every product and difference is rounded on its own, in flo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 
 from .ggml_blocks import half, iq4_values, nibbles
 
 
-def _shifts(device: torch.device, *shifts: int) -> torch.Tensor:
-    """uint8 [len(shifts), 1]: shifts one run of bytes several times."""
-    return torch.tensor(shifts, dtype=torch.uint8, device=device)[:, None]
+def _fields(packed: torch.Tensor, shifts: Iterable[int], mask: int) -> torch.Tensor:
+    """The bits of `mask` at each shift of every byte: uint8 [..., c] -> uint8 [..., shifts, c]; four bytes at once."""
+    words, masks = packed.clone(memory_format=torch.contiguous_format).view(torch.int32), mask * 0x01010101
+    return torch.stack([(words >> shift) & masks for shift in shifts], dim=-2).view(torch.uint8)
 
 
 def _pairs(codes: torch.Tensor) -> torch.Tensor:
     """Two-bit codes: uint8 [n, 64] -> uint8 [n, 8, 32]; each half of the bytes holds four runs of 32 values."""
-    runs = codes.view(-1, 2, 1, 32) >> _shifts(codes.device, 0, 2, 4, 6)  # [n, 2, 4, 32]
-    return (runs & 3).flatten(1, 2)
+    return _fields(codes.view(-1, 2, 32), (0, 2, 4, 6), 3).flatten(1, 2)
 
 
 def _scaled(codes: torch.Tensor, scales: torch.Tensor, minima: torch.Tensor | None = None) -> torch.Tensor:
     """codes [n, ...] of 256 values in order, scales and minima float32 [n, groups] -> float32 [n, 256]."""
     count, groups = scales.shape
-    values = codes.reshape(count, groups, -1).float().mul_(scales[..., None])
+    values = codes.reshape(count, groups, 256 // groups).float().mul_(scales[..., None])
     if minima is not None:
         values.sub_(minima[..., None])
-    return values.view(count, -1)
+    return values.view(count, 256)
 
 
 def q2_k(blocks: torch.Tensor) -> torch.Tensor:
@@ -40,7 +42,7 @@ def q2_k(blocks: torch.Tensor) -> torch.Tensor:
 
 
 def q3_k(blocks: torch.Tensor) -> torch.Tensor:
-    high = (blocks[:, None, :32] >> _shifts(blocks.device, *range(8))) & 1  # [n, 8, 32]; 0 there means minus 4
+    high = _fields(blocks[:, :32], range(8), 1)  # [n, 8, 32]; 0 there means minus 4
     codes = (_pairs(blocks[:, 32:96]) | (high << 2)).float().sub_(4)
     return _scaled(codes, half(blocks, 108) * _six_bit_scales(blocks[:, 96:108]))
 
@@ -48,7 +50,7 @@ def q3_k(blocks: torch.Tensor) -> torch.Tensor:
 def _six_bit_scales(packed: torch.Tensor) -> torch.Tensor:
     """Q3_K: 12 bytes -> float32 [n, 16]: 4 low bits in 8 bytes, 2 high bits in the last 4, minus 32."""
     low = nibbles(packed[:, :8]).flatten(1)
-    high = (packed[:, None, 8:] >> _shifts(packed.device, 0, 2, 4, 6)) & 3  # [n, 4, 4]
+    high = _fields(packed[:, 8:], (0, 2, 4, 6), 3)  # [n, 4, 4]
     return (low | (high.flatten(1) << 4)).float().sub_(32)
 
 
@@ -65,7 +67,7 @@ def q4_k(blocks: torch.Tensor) -> torch.Tensor:
 
 
 def q5_k(blocks: torch.Tensor) -> torch.Tensor:
-    high = (blocks[:, None, 16:48] >> _shifts(blocks.device, *range(8))) & 1  # [n, 8, 32]
+    high = _fields(blocks[:, 16:48], range(8), 1)  # [n, 8, 32]
     codes = nibbles(blocks[:, 48:].view(-1, 4, 32)).flatten(1, 2) | (high << 4)
     return _scaled(codes, *_scales_and_minima(blocks))
 
@@ -77,7 +79,7 @@ def q6_k(blocks: torch.Tensor) -> torch.Tensor:
 
 
 def iq4_xs(blocks: torch.Tensor) -> torch.Tensor:
-    low = (blocks[:, 4:8, None] >> _shifts(blocks.device, 0, 4).view(2)) & 15  # [n, 4, 2]
-    high = (blocks[:, 2:4, None] >> _shifts(blocks.device, 0, 2, 4, 6).view(4)) & 3  # [n, 2, 4]
+    low = torch.stack((blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4), dim=-1)  # [n, 4, 2]
+    high = torch.stack([(blocks[:, 2:4] >> shift) & 3 for shift in (0, 2, 4, 6)], dim=-1)  # [n, 2, 4]
     scales = (low.flatten(1) | (high.flatten(1) << 4)).float().sub_(32)
     return _scaled(iq4_values(nibbles(blocks[:, 8:].view(-1, 8, 16))), half(blocks, 0) * scales)
