@@ -18,6 +18,7 @@ DTYPE_BYTES = {
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
 _LFS = b"version https://git-lfs"
+_PAGE = (b"<!doctype", b"<html", b"<?xml", b"<head")
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
             _LFS[:24],
             "a git-lfs pointer, not the file itself. Fetch it with git lfs pull, or download it from the web page",
         ),
-        (b"GGUF", "a GGUF file. This release opens safetensors: use the bf16 file or the official folder"),
+        (b"GGUF", "a GGUF file under another name. Rename it to end in .gguf"),
         (b"PK\x03\x04", "a zip or PyTorch pickle, which is never opened. Use the .safetensors file"),
         *((bytes((0x80, n)), "a pickle, which is never opened. Use the .safetensors file") for n in range(2, 6)),
     )
@@ -90,6 +91,11 @@ def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
         # a header of 640 bytes begins as a pickle does, but its JSON follows
         if start.startswith(magic) and start[8:9] != b"{":
             raise ValueError(f"{path.name}: expected a safetensors file, got {what}.")
+    if start.lstrip().lower().startswith(_PAGE):
+        raise ValueError(
+            f"{path.name}: expected a safetensors file, got a web page that was saved under its name. Open the "
+            "download's address in a browser: log in there or accept the licence, then download the file again."
+        )
     if size < 10 or length > size - 8 or length > MAX_HEADER_BYTES:
         raise ValueError(
             f"{path.name}: expected a safetensors file, got {size:,} bytes whose first 8 announce a header of "
