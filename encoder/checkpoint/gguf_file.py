@@ -84,7 +84,7 @@ def _parse(path: Path, size: int) -> _Parsed:
     reader_class = _reader_class()
     try:
         return _plain(reader_class(path))
-    except (ValueError, KeyError, IndexError, TypeError, OverflowError, struct.error) as error:
+    except (ValueError, KeyError, IndexError, TypeError, AttributeError, OverflowError, struct.error) as error:
         reason = f"{type(error).__name__}: {error}"
     raise ValueError(
         f"{path.name}: expected a GGUF header that can be read, got {size:,} bytes that break off or are damaged in it "
