@@ -17,6 +17,8 @@ from typing import ClassVar
 
 import torch
 
+from .kernels import kernel_for
+
 ALIGNMENT = 16  # bytes: every part of a blob can be viewed in its own type
 CHUNK_ELEMENTS = 1 << 20  # float32 elements of one chunk: small enough to stay in a CPU's cache
 
@@ -65,20 +67,20 @@ class Packing(ABC):
 
 def unpack(packing: Packing, parts: Parts, dtype: torch.dtype) -> torch.Tensor:
     """The whole matrix in `dtype`, on the device of `parts`."""
-    sample = next(iter(parts.values()))
-    count = packing.shape[0]
-    matrix = torch.empty(packing.shape, dtype=dtype, device=sample.device)
-    flat = matrix.view(count, -1)
-    for start, stop in _chunks(packing, flat.shape[1]):
-        flat[start:stop] = packing.rows(parts, start, stop)
+    device = next(iter(parts.values())).device
+    kernel = kernel_for(packing, device)
+    rows = type(packing).rows if kernel is None else kernel.rows
+    matrix = torch.empty(packing.shape, dtype=dtype, device=device)
+    flat = matrix.view(packing.shape[0], -1)
+    for start, stop in _chunks(*flat.shape, packing.row_step if kernel is None else kernel.row_step):
+        flat[start:stop] = rows(packing, parts, start, stop)
     return matrix
 
 
-def _chunks(packing: Packing, width: int) -> Iterator[tuple[int, int]]:
-    step = packing.row_step
+def _chunks(count: int, width: int, step: int) -> Iterator[tuple[int, int]]:
     size = max(CHUNK_ELEMENTS // max(width, 1) // step, 1) * step
-    for start in range(0, packing.shape[0], size):
-        yield start, min(start + size, packing.shape[0])
+    for start in range(0, count, size):
+        yield start, min(start + size, count)
 
 
 def join(packing: Packing, parts: Parts, device: torch.device) -> torch.Tensor:
