@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from comfy_api.latest import io
 
+from .host import kernels, readers
+from .host.paths import BESIDE, OPTIONS, file_state, resolve_vision, vision_values
 from .sockets import Options, schema
 
 DTYPE_CHOICES = ("auto", "bfloat16", "float32")
+READER_CHOICES = readers.CHOICES
+UNPACK_CHOICES = kernels.CHOICES
+READER_TIP = (
+    "How weights get from the file into memory; the numbers are the same. auto: by the free RAM, as the encode node "
+    "says. mmap: the system keeps what it can of the file. read: copied into memory, for systems where mapped files "
+    "crash or lie on a network drive. stream: read layer by layer at every prompt, for little RAM."
+)
+VISION_TIP = (
+    "For a GGUF file whose vision part is a second file (mmproj): the one in the same folder, or the one named here."
+)
+UNPACK_TIP = (
+    "What unpacks fp8, int8 and nvfp4 weights. auto: ComfyUI's own kernels where they were found to give the same "
+    "numbers on this device, else torch. torch: always torch. comfyui: those kernels or an error that says why not."
+)
 
 
 @dataclass(frozen=True)
@@ -16,13 +33,23 @@ class EncoderOptions:
     """Checked settings; the defaults are what the loader does without this node."""
 
     dtype: str = "auto"
+    reader: str = "auto"
+    vision_file: str = BESIDE
+    unpack: str = "auto"
 
     def __post_init__(self):
-        if self.dtype not in DTYPE_CHOICES:
+        _check("dtype", self.dtype, DTYPE_CHOICES)
+        _check("reader", self.reader, READER_CHOICES)
+        _check("unpack", self.unpack, UNPACK_CHOICES)
+        if not isinstance(self.vision_file, str):
             raise ValueError(
-                f"MiniMax H3 Encoder Options (H3TE): expected dtype to be one of {', '.join(DTYPE_CHOICES)}, "
-                f"got {self.dtype!r}. Choose auto."
+                f"{OPTIONS}: expected vision_file as a name, got {type(self.vision_file).__name__}. Choose {BESIDE}."
             )
+
+
+def _check(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{OPTIONS}: expected {name} to be one of {', '.join(choices)}, got {value!r}. Choose auto.")
 
 
 def checked_options(options: object) -> EncoderOptions:
@@ -51,10 +78,38 @@ class EncoderOptionsNode(io.ComfyNode):
                     default="auto",
                     tooltip="Precision to compute in. auto: bfloat16 as released, float32 where the device lacks it.",
                 ),
+                # appended later: optional, so that prompts saved before them still run
+                _choice("reader", READER_CHOICES, READER_TIP),
+                _choice("vision_file", vision_values(), VISION_TIP),
+                _choice("unpack", UNPACK_CHOICES, UNPACK_TIP),
             ],
             outputs=[Options.Output(display_name="OPTIONS", tooltip="For the options socket of the loader.")],
         )
 
     @classmethod
-    def execute(cls, dtype: str = "auto") -> io.NodeOutput:
-        return io.NodeOutput(EncoderOptions(dtype))
+    def validate_inputs(cls, vision_file: str | None = None) -> bool | str:
+        """A file that moved is found by its name; a name over a link is checked in execute."""
+        try:
+            resolve_vision(BESIDE if vision_file is None else vision_file)
+        except ValueError as error:
+            return str(error)
+        return True
+
+    @classmethod
+    def fingerprint_inputs(cls, vision_file: str | None = None, **_) -> object:
+        """Changes when the named file does."""
+        try:
+            path = resolve_vision(BESIDE if vision_file is None else vision_file)
+        except ValueError as error:
+            return str(error)
+        return () if path is None else file_state(path)
+
+    @classmethod
+    def execute(
+        cls, dtype: str = "auto", reader: str = "auto", vision_file: str = BESIDE, unpack: str = "auto"
+    ) -> io.NodeOutput:
+        return io.NodeOutput(EncoderOptions(dtype, reader, vision_file, unpack))
+
+
+def _choice(name: str, choices: Sequence[str], tooltip: str) -> io.Input:
+    return io.Combo.Input(name, options=list(choices), default=choices[0], optional=True, tooltip=tooltip)

@@ -62,14 +62,15 @@ class LoadTextEncoder(io.ComfyNode):
 
     @classmethod
     def execute(cls, text_encoder: str, device: str = AUTO, options: EncoderOptions | None = None) -> io.NodeOutput:
-        path = paths.resolve(text_encoder)
-        found = paths.cached_report(path)
+        options = checked_options(options)
+        path, vision = paths.resolve(text_encoder), paths.resolve_vision(options.vision_file)
+        found = paths.cached_report(path, vision)
         if found.problems:
             raise ValueError(f"{paths.WHO}: {found.problems[0]}")
         load_device, offload_device = pick_devices(device)
-        dtype = pick_dtype(checked_options(options).dtype, load_device)
-        clip = load_clip(path, load_device, offload_device, dtype)
-        lines = report.loaded(found, load_device, dtype)
+        dtype = pick_dtype(options.dtype, load_device)
+        clip = load_clip(path, load_device, offload_device, dtype, options.reader, vision, options.unpack)
+        lines = report.loaded(found, load_device, dtype, options.reader)
         for line in lines:
             logger.info("H3TE: %s", line)
         return io.NodeOutput(clip, ui=report.show(cls.hidden.unique_id if cls.hidden else None, lines))

@@ -44,14 +44,16 @@ def tiny_clip(comfy: SimpleNamespace, tiny_checkpoint: Path, tokenizer_folder: P
     return make_tiny_clip(tiny_checkpoint, tokenizer_folder)
 
 
-def make_tiny_clip(checkpoint: Path, tokenizer: Path, device: torch.device = CPU, dtype=torch.bfloat16):
+def make_tiny_clip(
+    checkpoint: Path, tokenizer: Path, device: torch.device = CPU, dtype=torch.bfloat16, reader=None, unpack="torch"
+):
     from h3te.encoder import load_encoder
     from h3te.nodes.host.clip import H3Clip, make_patcher
     from h3te.nodes.host.leaf import HostOps
     from h3te.nodes.host.tree import HostTree
 
     encoder = load_encoder(checkpoint, dtype=dtype, tap_layer=TAP_LAYER, ops=HostOps, tokenizer=tokenizer)
-    return H3Clip(make_patcher(HostTree(encoder), device, CPU))
+    return H3Clip(make_patcher(HostTree(encoder, None, reader, unpack), device, CPU))
 
 
 def picture(seed: int, height: int = 96, width: int = 128, channels: int = 3, batch: int = 1) -> torch.Tensor:

@@ -21,31 +21,55 @@ import comfy.sd
 import torch
 
 from ...encoder import Conditioning, Encoder, load_encoder
+from ...encoder.packing.kernels import Kernel, use_kernels
 from ...encoder.tokens import find_tokenizer
+from .kernels import kernels_for
 from .leaf import HostOps
-from .memory import MemoryPlan, plan_request
+from .memory import MemoryPlan, plan_request, unpacking_bytes
 from .patcher import H3Patcher
 from .paths import bundled_tokenizer, cached_report
 from .progress import HostProgress
+from .readers import settle
 from .tokens import WHO, TokenBatch, make_tokens, token_batch
 from .tree import HostTree
 
 logger = logging.getLogger(__name__)
 
 
-def load_clip(path: Path, load_device: torch.device, offload_device: torch.device, dtype: torch.dtype) -> H3Clip:
-    """A CLIP over a checkpoint. Headers are read, weights are not. Raises as `load_encoder`."""
-    clip = H3Clip(load_patcher(str(path), load_device, offload_device, dtype))
+def load_clip(
+    path: Path,
+    load_device: torch.device,
+    offload_device: torch.device,
+    dtype: torch.dtype,
+    reader: str = "auto",
+    vision: Path | None = None,
+    unpack: str = "auto",
+) -> H3Clip:
+    """A CLIP over a checkpoint. Headers are read, weights are not. reader, unpack: as the options node offers them;
+    vision: a second file for a GGUF file. Raises as `load_encoder`, and as `kernels_for`."""
+    arguments = (str(path), load_device, offload_device, dtype, reader, None if vision is None else str(vision), unpack)
+    clip = H3Clip(load_patcher(*arguments))
     # newer releases make independent copies for other devices through this
-    clip.patcher.cached_patcher_init = (load_patcher, (str(path), load_device, offload_device, dtype))
+    clip.patcher.cached_patcher_init = (load_patcher, arguments)
+    if unpack == "comfyui":  # what cannot be had is said here, where it was asked for
+        clip.kernels()
     return clip
 
 
-def load_patcher(path: str, load_device: torch.device, offload_device: torch.device, dtype: torch.dtype):
+def load_patcher(
+    path: str,
+    load_device: torch.device,
+    offload_device: torch.device,
+    dtype: torch.dtype,
+    reader: str = "auto",
+    vision: str | None = None,
+    unpack: str = "auto",
+):
     """The model patcher over a freshly opened encoder."""
     tokenizer = find_tokenizer(path) or bundled_tokenizer()
-    encoder = load_encoder(path, device=load_device, dtype=dtype, ops=HostOps, tokenizer=tokenizer)
-    return make_patcher(HostTree(encoder, cached_report(Path(path))), load_device, offload_device)
+    encoder = load_encoder(path, device=load_device, dtype=dtype, ops=HostOps, tokenizer=tokenizer, vision=vision)
+    report = cached_report(Path(path), None if vision is None else Path(vision))
+    return make_patcher(HostTree(encoder, report, reader, unpack), load_device, offload_device)
 
 
 def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torch.device):
@@ -132,6 +156,7 @@ class H3Clip(comfy.sd.CLIP):
         _refuse_layer(self.layer_idx)
         encoder = self.encoder
         self.plan = self._plan(token_batch(tokens)) if tokens else None
+        settle(self.patcher.model)
         encoder.materialise(HostProgress(show=False))
         self.patcher.size = 0  # counted anew: stored dtypes are known from here on
         needed = self.plan.activations if self.plan else 0
@@ -140,9 +165,13 @@ class H3Clip(comfy.sd.CLIP):
 
     def _plan(self, batch: TokenBatch) -> MemoryPlan:
         encoder = self.encoder
-        weights = self.patcher.model.parameters()
-        cast = max((w.numel() * encoder.dtype.itemsize for w in weights if w.dtype != encoder.dtype), default=0)
-        return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, cast)
+        beside = unpacking_bytes(self.patcher.model, encoder.dtype, self.patcher.patches)
+        return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, beside)
+
+    def kernels(self) -> tuple[Kernel, ...]:
+        """ComfyUI's own kernels that unpack this encoder's weights. Raises as `kernels_for`."""
+        tree = self.patcher.model
+        return kernels_for(tree.unpack, self.patcher.load_device, tree.packings)
 
     def encode_from_tokens(
         self, tokens: Mapping[str, Any], return_pooled: bool | str = False, return_dict: bool = False
@@ -189,7 +218,7 @@ class H3Clip(comfy.sd.CLIP):
 
     def _encode(self, batch: TokenBatch, show: bool = True) -> dict[str, Any]:
         device = self.patcher.load_device
-        with _current(device):
+        with _current(device), use_kernels(self.kernels()):
             done = self.encoder.encode_presentation(batch.presentation, progress=HostProgress(show), device=device)
         return self._result(done)
 

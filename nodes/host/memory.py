@@ -6,14 +6,21 @@ The largest moment counts: a vision block's feed-forward, or a decoder layer's, 
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+from math import prod
 
 import torch
+from torch import nn
 
 from ...encoder import EncoderConfig
 from ...encoder.config import TextConfig, VisionConfig
+from ...encoder.leaf import Leaf
+from ...encoder.packing.packing import CHUNK_ELEMENTS
 from ...encoder.pixels import Patches
 from ...encoder.presentation import Presentation
+
+SCRATCH = 24  # bytes for each number of a chunk that is being unpacked: codes, words, scales, float32
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class MemoryPlan:
 def plan_request(
     config: EncoderConfig, presentation: Presentation, tokens: int, dtype: torch.dtype, cast: int = 0
 ) -> MemoryPlan:
-    """cast: bytes of the largest weight that is converted per call because it is stored in another dtype."""
+    """cast: bytes that the weight in use needs beside itself, see `unpacking_bytes`."""
     counts = tuple(_patch_count(p) for p in (presentation.image, presentation.video))
     wide = dtype.itemsize
     features = kept = 0
@@ -37,6 +44,26 @@ def plan_request(
         levels = 1 + len(config.vision.deepstack_visual_indexes)
         kept = sum(counts) // config.vision.spatial_merge_size**2 * config.text.hidden_size * levels * wide
     return MemoryPlan(tokens, counts, cast + kept + max(features, text_bytes(config.text, tokens, wide)))
+
+
+def unpacking_bytes(tree: nn.Module, dtype: torch.dtype, patches: Container[str] = ()) -> int:
+    """What the largest weight in use needs beside itself. patches: names of the weights that carry a LoRA.
+
+    Packed: the matrix in `dtype`, the numbers of one chunk, and the packed bytes in flight while it is offloaded; with
+    a LoRA on it, also the matrix and what is added to it in float32. Plain: its copy, where it is stored in another
+    dtype.
+    """
+    leaves = ((name, leaf) for name, leaf in tree.named_modules() if isinstance(leaf, Leaf))
+    return max((_beside(leaf, dtype, f"{name}.weight" in patches) for name, leaf in leaves), default=0)
+
+
+def _beside(leaf: Leaf, dtype: torch.dtype, patched: bool) -> int:
+    tensors = [leaf.weight, *([] if leaf.bias is None else [leaf.bias])]
+    if leaf.packing is None:
+        return max(t.numel() * dtype.itemsize if t.dtype != dtype else 0 for t in tensors)
+    count = prod(leaf.packing.shape)
+    matrix = count * dtype.itemsize + (2 * count * torch.float32.itemsize if patched else 0)
+    return matrix + leaf.packing.nbytes + CHUNK_ELEMENTS * SCRATCH
 
 
 def text_bytes(text: TextConfig, tokens: int, wide: int) -> int:

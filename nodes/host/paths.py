@@ -3,7 +3,7 @@
 Contract: values are the relative names that CLIPLoader saves (its folders, legacy `clip/`, extra_model_paths), plus
 folders in the released layout as relative names ending in "/", plus `.gguf`. Recognised H3 encoders come first.
 Headers are read once per file state (path, time, size); nothing else is opened. A file that moved to another
-subfolder is found by its name.
+subfolder is found by its name. A GGUF file's vision part may be a second file, named or beside it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,18 @@ logger = logging.getLogger(__name__)
 
 WHO = "Load MiniMax H3 Text Encoder (H3TE)"
 CATEGORY = "text_encoders"
-NOTHING = "(none found: put qwen3vl_32b_minimax_h3_bf16.safetensors into models/text_encoders)"
+OPTIONS = "MiniMax H3 Encoder Options (H3TE)"
+NOTHING = "(none found: put qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors, 15.7 GB, into models/text_encoders)"
+_NOTHING_EVER = "(none found: "  # how the entry began in every release
+BESIDE = "(beside the encoder)"
 HEADERS = (".safetensors", ".sft", ".gguf")  # files whose header can be read alone
 _GET = (
-    "Put qwen3vl_32b_minimax_h3_bf16.safetensors (from Comfy-Org's MiniMax H3 repackage), or the released text_encoder "
-    "folder with its config.json and shards, into one of these folders and reload the page"
+    "Put one of these into one of these folders and reload the page: "
+    "qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors (15.7 GB: for most people, with 16 GB or more of RAM and VRAM "
+    "together), qwen3vl_32b_minimax_h3_int8_convrot.safetensors (27.1 GB: closer to the original), "
+    "qwen3vl_32b_minimax_h3_bf16.safetensors (51.5 GB: the original numbers, best with 64 GB), all three from "
+    "Comfy-Org's MiniMax H3 repackage; the released text_encoder folder with its config.json and shards (66.7 GB on "
+    "disk, of which 51.5 GB are read); or a GGUF file of the encoder with its vision file (mmproj) beside it"
 )
 
 State = tuple[tuple[str, int, int], ...]  # (name, mtime in ns, size) of each file that decides what a checkpoint is
@@ -71,7 +78,7 @@ class _Listing:
 
 
 _listing = _Listing()
-_reports: dict[str, tuple[State, CheckpointReport]] = {}
+_reports: dict[tuple[str, str | None], tuple[State, CheckpointReport]] = {}
 
 
 def _files(names: list[str]) -> list[str]:
@@ -93,24 +100,37 @@ def combo_values() -> list[str]:
     return sorted((entry.value for entry in entries), key=lambda v: (v not in recognised, v)) or [NOTHING]
 
 
+def vision_values() -> list[str]:
+    """The options' values for a vision file: beside the encoder, then every GGUF file, vision files first."""
+    files = (entry.value for entry in _listing.current() if entry.path.suffix.lower() == ".gguf")
+    return [BESIDE, *sorted(files, key=lambda v: ("mmproj" not in v.lower(), v))]
+
+
 def is_h3(path: Path) -> bool:
     if path.is_file() and path.suffix.lower() not in HEADERS:
         return False
     return cached_report(path).is_h3
 
 
-def cached_report(path: Path) -> CheckpointReport:
-    """The header report of a file or folder, read again only when it changed."""
-    key, state = str(path), file_state(path)
+def cached_report(path: Path, vision: Path | None = None) -> CheckpointReport:
+    """The header report of a file or folder, read again only when it changed. vision: a named second file."""
+    key = (str(path), None if vision is None else str(vision))
+    state = file_state(path) + (() if vision is None else file_state(vision))
     if key not in _reports or _reports[key][0] != state:
-        _reports[key] = (state, inspect_checkpoint(path))
+        _reports[key] = (state, inspect_checkpoint(path, vision=vision) if vision else inspect_checkpoint(path))
     return _reports[key][1]
 
 
 def file_state(path: Path) -> State:
-    """(name, time, size) of a file, or of a folder's configs and shards: changes when the checkpoint does."""
+    """(name, time, size) of a file, or of a folder's configs and shards: changes when the checkpoint does.
+
+    With a GGUF file go the others beside it: one of them may be its vision part.
+    """
     if path.is_dir():
         files = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".safetensors") and p.is_file())
+    elif path.suffix.lower() == ".gguf":
+        files = sorted(p for p in path.parent.glob("*.gguf") if p != path and p.is_file())
+        files = [path, *files] if path.is_file() else []
     else:
         files = [path] if path.is_file() else []
     stats = [(file.name, file.stat()) for file in files]
@@ -123,23 +143,42 @@ def resolve(value: str) -> Path:
         raise ValueError(
             f"{WHO}: expected text_encoder as a name, got {type(value).__name__}. Connect a STRING, or choose a file."
         )
+    found = _find(value, f"{WHO}: expected text_encoder {value}", WHO)
+    if found is None:
+        raise ValueError(f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}.")
+    return found
+
+
+def resolve_vision(value: str) -> Path | None:
+    """The second file that the options name; None for the one beside the encoder. Raises ValueError."""
+    if value == BESIDE:
+        return None
+    found = _find(value, f"{OPTIONS}: expected vision_file {value}", OPTIONS) if isinstance(value, str) else None
+    if found is None:
+        raise ValueError(
+            f"{OPTIONS}: expected vision_file to be a file, got {value!r} in none of {_roots()}. Choose {BESIDE}, or "
+            "put the mmproj file that belongs to the GGUF file there and reload the page."
+        )
+    return found
+
+
+def _find(value: str, expected: str, who: str) -> Path | None:
+    """The entry of that name, a folder below a root, or the one file of that base name elsewhere."""
     entries = _listing.current()
     exact = [e.path for e in entries if _plain(e.value) == _plain(value)]
-    if exact:
-        return exact[0]
-    inside = _parent_folder(value)
-    if inside is not None:
+    inside = exact[0] if exact else _parent_folder(value)
+    if inside is not None or value.startswith(_NOTHING_EVER):
         return inside
-    moved = [e for e in entries if _base(e.value) == _base(value)] if value != NOTHING else []
-    if len(moved) == 1:
-        logger.warning("%s: %s is not there any more, using %s.", WHO, value, moved[0].value)
-        return moved[0].path
-    if moved:
+    moved = [e for e in entries if _base(e.value) == _base(value)]
+    if len(moved) > 1:
         raise ValueError(
-            f"{WHO}: expected text_encoder {value}, got {len(moved)} files of that name elsewhere: "
-            f"{', '.join(e.value for e in moved)}. Choose one of them."
+            f"{expected}, got {len(moved)} files of that name elsewhere: {', '.join(e.value for e in moved)}. "
+            "Choose one of them."
         )
-    raise ValueError(f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}.")
+    if not moved:
+        return None
+    logger.warning("%s: %s is not there any more, using %s.", who, value, moved[0].value)
+    return moved[0].path
 
 
 def _parent_folder(value: str) -> Path | None:

@@ -13,6 +13,7 @@ from ...encoder.presentation import TextSegment
 from ...encoder.prompt_notes import prompt_notes
 from ...encoder.tokens import describe_tokens
 from .clip import H3Clip
+from .readers import forecast
 from .references import VIDEO_RULE, Prepared, Target
 from .tokens import TokenBatch
 
@@ -34,13 +35,14 @@ def show(node_id: str | None, lines: Iterable[str]) -> dict:
     return {"text": (text,)}
 
 
-def loaded(report: CheckpointReport, device: object, dtype: object) -> list[str]:
+def loaded(report: CheckpointReport, device: object, dtype: object, reader: str = "auto") -> list[str]:
     """Lines of the loader, which has opened headers alone."""
     lines = [
         f"{report.path.name}: {report.describe()}",
         f"computes in {str(dtype).removeprefix('torch.')} on {device}; weights are read at first use",
+        forecast(reader, report.bytes_needed),
     ]
-    return lines + ([] if report.has_vision else ["no vision tower: pictures and videos will be refused"])
+    return [*lines, *report.notes]
 
 
 def summary(clip: object, tokens: object, seconds: float) -> str:
@@ -60,7 +62,9 @@ def details(clip: object, tokens: object) -> list[str]:
     patcher = clip.patcher
     resident, planned = patcher.loaded_size() / 1e9, clip.plan.activations / 1e9
     memory = f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request"
-    return [clip.label, memory, *describe_tokens(batch.presentation, batch.sequence)]
+    reading = patcher.model.reading
+    how = [] if reading is None else [reading.reason]
+    return [clip.label, memory, *how, *describe_tokens(batch.presentation, batch.sequence)]
 
 
 def about_prompt(tokens: object) -> list[str]:

@@ -9,16 +9,29 @@ from __future__ import annotations
 from torch import nn
 
 from ...encoder import CheckpointReport, Encoder
+from ...encoder.leaf import Leaf
+from ...encoder.packing import Packing
+from .readers import Reading
 
 WRAPPER = "qwen3vl_32b"  # the key of ComfyUI's H3 tokens and weights
 
 
 class HostTree(nn.Module):
-    """What stands in `CLIP.cond_stage_model` and in the patcher. `.encoder` computes, `.report` tells its origin."""
+    """What stands in `CLIP.cond_stage_model` and in the patcher. `.encoder` computes, `.report` tells its origin.
 
-    def __init__(self, encoder: Encoder, report: CheckpointReport | None = None):
+    reader, unpack: what the options node chose, None to leave both as the encoder has them; `.reading`: what was done.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        report: CheckpointReport | None = None,
+        reader: str | None = None,
+        unpack: str = "torch",
+    ):
         super().__init__()
-        self.report = report
+        self.report, self.reader, self.unpack = report, reader, unpack
+        self.reading: Reading | None = None
         # past nn.Module's registry: a second registration would list every weight twice
         object.__setattr__(self, "encoder", encoder)
         transformer = nn.Module()
@@ -28,6 +41,12 @@ class HostTree(nn.Module):
             transformer.visual = encoder.model.visual
         self.add_module(WRAPPER, nn.Module())
         self.get_submodule(WRAPPER).transformer = transformer
+
+    @property
+    def packings(self) -> list[Packing]:
+        """Of the packed weights that are unpacked on the compute device."""
+        leaves = (module for module in self.modules() if isinstance(module, Leaf))
+        return [leaf.packing for leaf in leaves if leaf.packing is not None]
 
     @property
     def norms_carry_scales(self) -> bool:
