@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 import torch
+from h3te_tests.checkpoint_files import released_config
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
 from h3te_tests.demo_host import demo_file, demo_folder, place, text_encoders  # noqa: F401 (fixtures)
 from safetensors.torch import save_file
@@ -27,8 +29,20 @@ def other_model(file):
 def test_combo_without_files_explains_which_file_goes_where(paths):
     assert paths.combo_values() == [paths.NOTHING]
     assert "models/text_encoders" in paths.NOTHING
-    with pytest.raises(ValueError, match=r"Put qwen3vl_32b_minimax_h3_bf16\.safetensors"):
+    assert "nvfp4_awq.safetensors, 15.7 GB" in paths.NOTHING
+    with pytest.raises(ValueError, match="expected a text encoder file or folder") as told:
         paths.resolve(paths.NOTHING)
+    for words in (
+        "nvfp4_awq.safetensors (15.7 GB: for most people", "int8_convrot.safetensors (27.1 GB: closer",
+        "bf16.safetensors (51.5 GB: the original", "text_encoder folder", "66.7 GB", "mmproj", "reload the page",
+    ):  # fmt: skip
+        assert words in str(told.value)
+
+
+def test_the_entry_of_an_earlier_empty_list_means_no_file(paths, text_encoders, demo_file):  # noqa: F811
+    place(demo_file, text_encoders / "h3.safetensors")
+    with pytest.raises(ValueError, match="expected a text encoder file or folder"):
+        paths.resolve("(none found: put qwen3vl_32b_minimax_h3_bf16.safetensors into models/text_encoders)")
 
 
 def test_combo_holds_every_name_of_clip_loader(comfy, paths, text_encoders):  # noqa: F811
@@ -48,14 +62,101 @@ def test_recognised_encoders_come_first(paths, text_encoders, demo_folder, demo_
     assert "a_clip_l.safetensors" in values[2:]
 
 
-def test_gguf_files_are_listed_and_refused_by_name(paths, text_encoders):  # noqa: F811
+def test_a_damaged_gguf_file_is_listed_and_refused_by_name(paths, text_encoders):  # noqa: F811
     from h3te.nodes.load_text_encoder import LoadTextEncoder
 
     (text_encoders / "h3.gguf").write_bytes(b"GGUF" + bytes(60))
     assert paths.combo_values() == ["h3.gguf"]
     answer = LoadTextEncoder.validate_inputs("h3.gguf")
-    assert "GGUF" in answer
-    assert "bf16 file" in answer
+    assert "h3.gguf" in answer
+    assert "expected" in answer
+
+
+@pytest.fixture
+def gguf_pair(paths, text_encoders, demo_folder):  # noqa: F811
+    """The demo checkpoint in llama.cpp's names, its vision part in a second file."""
+    from gguf_files import write_gguf
+    from gguf_plan import Types
+
+    types = Types(linear="Q8_0", embedding="Q8_0", vision="Q8_0")
+    write_gguf(demo_folder, text_encoders / "h3.gguf", "C", types)
+    return text_encoders / "h3.gguf", text_encoders / "mmproj-h3.gguf"
+
+
+def test_gguf_encoder_is_recognised_and_its_vision_file_offered(paths, gguf_pair):
+    assert paths.combo_values() == ["h3.gguf", "mmproj-h3.gguf"]
+    assert paths.vision_values() == [paths.BESIDE, "mmproj-h3.gguf", "h3.gguf"]
+    assert paths.cached_report(gguf_pair[0]).has_vision
+    assert not paths.is_h3(gguf_pair[1])
+
+
+def test_gguf_headers_are_read_again_when_a_vision_file_comes_or_goes(paths, gguf_pair, tmp_path):
+    text, vision = gguf_pair
+    assert paths.cached_report(text) is paths.cached_report(text)
+    elsewhere = vision.rename(tmp_path / vision.name)
+    assert not paths.cached_report(text).has_vision
+    elsewhere.rename(vision)
+    assert paths.cached_report(text).has_vision
+
+
+def test_combo_of_real_size_files_opens_each_header_once(paths, text_encoders, monkeypatch):  # noqa: F811
+    from h3te_tests.gguf_files import write_sparse_gguf
+    from h3te_tests.packed_headers import PACKED, write_packed
+
+    config = released_config(layers=50)
+    write_packed(text_encoders / "qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors", PACKED["nvfp4_awq"](config))
+    write_sparse_gguf(text_encoders / "qwen3vl-32b-q4.gguf", "C", released_config(), vocabulary=20_000)
+    values = paths.combo_values()
+    assert set(values[:2]) == {"qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors", "qwen3vl-32b-q4.gguf"}
+    monkeypatch.setattr(paths, "inspect_checkpoint", None)
+    started = time.perf_counter()
+    assert paths.combo_values() == values
+    assert time.perf_counter() - started < 0.05
+
+
+def test_vision_file_in_another_folder_is_taken_when_named(paths, gguf_pair, text_encoders):  # noqa: F811
+    from h3te.nodes.encoder_options import EncoderOptionsNode
+    from h3te.nodes.load_text_encoder import LoadTextEncoder
+
+    vision = gguf_pair[1]
+    (text_encoders / "vision").mkdir()
+    vision.rename(text_encoders / "vision" / vision.name)
+    alone = LoadTextEncoder.execute("h3.gguf")
+    assert "No vision tower: this file encodes text alone" in alone.ui["text"][0]
+    assert "mmproj" in alone.ui["text"][0]
+    named = EncoderOptionsNode.execute(vision_file=f"vision/{vision.name}").args[0]
+    both = LoadTextEncoder.execute("h3.gguf", options=named)
+    assert "No vision tower" not in both.ui["text"][0]
+    assert both.args[0].encoder.config.vision is not None
+    factory, arguments = both.args[0].patcher.cached_patcher_init
+    assert factory(*arguments).model.encoder.config.vision is not None
+
+
+def test_vision_file_that_is_gone_or_moved(paths, gguf_pair, text_encoders):  # noqa: F811
+    from h3te.nodes.encoder_options import EncoderOptionsNode
+
+    assert paths.resolve_vision(paths.BESIDE) is None
+    assert paths.resolve_vision("old/mmproj-h3.gguf") == gguf_pair[1]
+    assert EncoderOptionsNode.validate_inputs("old/mmproj-h3.gguf") is True
+    assert EncoderOptionsNode.validate_inputs(None) is True  # over a link
+    assert "expected vision_file to be a file, got 'gone.gguf'" in EncoderOptionsNode.validate_inputs("gone.gguf")
+    before = EncoderOptionsNode.fingerprint_inputs(vision_file="mmproj-h3.gguf")
+    os.utime(gguf_pair[1], ns=(5, 5))
+    assert EncoderOptionsNode.fingerprint_inputs(vision_file="mmproj-h3.gguf") != before
+    assert EncoderOptionsNode.fingerprint_inputs(vision_file=paths.BESIDE) == ()
+    assert "got 'gone.gguf'" in EncoderOptionsNode.fingerprint_inputs(vision_file="gone.gguf")
+    with pytest.raises(ValueError, match="expected vision_file to be a file, got 5"):
+        paths.resolve_vision(5)
+
+
+def test_vision_file_beside_a_safetensors_encoder_is_refused(paths, gguf_pair, text_encoders, demo_file):  # noqa: F811
+    from h3te.nodes.encoder_options import EncoderOptionsNode
+    from h3te.nodes.load_text_encoder import LoadTextEncoder
+
+    place(demo_file, text_encoders / "h3.safetensors")
+    options = EncoderOptionsNode.execute(vision_file="mmproj-h3.gguf").args[0]
+    with pytest.raises(ValueError, match=r"Load MiniMax H3 Text Encoder \(H3TE\): .*vision file for \.gguf"):
+        LoadTextEncoder.execute("h3.safetensors", options=options)
 
 
 def test_pickles_are_listed_but_never_opened(paths, text_encoders):  # noqa: F811
