@@ -61,7 +61,7 @@ def load_encoder(
     without one; None looks beside it. Raises ValueError or FileNotFoundError, with what to do, before any tensor is
     read.
     """
-    catalog = open_catalog(path, tap_layer)
+    catalog = open_catalog(path, tap_layer, vision)
     _check_served(catalog, tap_layer)
     encoder = Encoder(
         read_dimensions(catalog),
