@@ -7,9 +7,10 @@ from comfy_api.latest import ComfyExtension, io
 
 class H3TEExtension(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
+        from .checkpoint_doctor import CheckpointDoctor
         from .encode_keyframes import EncodeKeyframes
         from .encode_references import EncodeReferences
         from .encoder_options import EncoderOptionsNode
         from .load_text_encoder import LoadTextEncoder
 
-        return [LoadTextEncoder, EncodeReferences, EncodeKeyframes, EncoderOptionsNode]
+        return [LoadTextEncoder, EncodeReferences, EncodeKeyframes, EncoderOptionsNode, CheckpointDoctor]

@@ -77,10 +77,10 @@ def write_sparse(
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + offset - short_by)
         for name, content in (contents or {}).items():
             file.seek(8 + len(text) + header[name]["data_offsets"][0])
             file.write(content)
+        file.truncate(8 + len(text) + offset - short_by)
     return path
 
 

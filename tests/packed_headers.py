@@ -1,7 +1,7 @@
 """Packed checkpoints for tests: the headers and markers that quantised files have, with holes instead of data.
 
-Contract: `PACKED[kind](config)` -> Tensors in ComfyUI's names; `write_packed` writes them. Scales and codes are laid out
-as the released files have them, to the byte.
+Contract: `PACKED[kind](config)` -> Tensors in ComfyUI's names; `write_packed` writes them. Scales and codes are laid
+out as the released files have them, to the byte.
 """
 
 from __future__ import annotations

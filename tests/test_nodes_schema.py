@@ -35,7 +35,16 @@ FROZEN = {
          "last_frame? IMAGE", "keyframes? H3TE_KEYFRAMES", "fit? COMBO"],
         ["positive CONDITIONING", "LATENT LATENT", "presentation STRING", "width INT", "height INT", "length INT"],
     ),
-    "H3TEEncoderOptions": ("MiniMax H3 Encoder Options (H3TE)", ["dtype COMBO"], ["OPTIONS OPTIONS"]),
+    "H3TECheckpointDoctor": (
+        "MiniMax H3 Checkpoint Doctor (H3TE)",
+        ["text_encoder COMBO"],
+        ["report STRING", "table IMAGE"],
+    ),
+    "H3TEEncoderOptions": (
+        "MiniMax H3 Encoder Options (H3TE)",
+        ["dtype COMBO", "reader? COMBO", "vision_file? COMBO", "unpack? COMBO"],
+        ["OPTIONS OPTIONS"],
+    ),
 }  # fmt: skip
 
 

@@ -62,8 +62,8 @@ def _mislabelled(catalog: Catalog, linears: Mapping[str, str]) -> str | None:
     if not found or not wrong or len(wrong) < len(claims):
         return None
     return (
-        f"The name says {' and '.join(wrong)}, the tensors are {' and '.join(sorted(found))}: they decide, "
-        "and the file is used as what it is."
+        f"The name says {' and '.join(wrong)}, the tensors are {' and '.join(sorted(found))}: it is judged by its "
+        "tensors."
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config import EncoderConfig
-from ..model import SELECTED_LAYER
+from ..model import SELECTED_LAYER, check_tap
 from ..tokens import find_tokenizer_folder
 from ..weights import EMBED_TOKENS, is_unneeded
 from .catalog import Catalog, open_catalog
@@ -114,13 +114,13 @@ def _report(catalog: Catalog, tap_layer: int) -> CheckpointReport:
 
 def _resolved(catalog: Catalog, tap_layer: int) -> tuple[EncoderConfig | None, Resolution, tuple[str, ...]]:
     """(config, formats of what is there, problems that loading would meet). A model of fewer layers is resolved too."""
+    resolution = Resolution({}, (), {})
     try:
         config = read_dimensions(catalog)
         resolution = resolve(catalog, needed_shapes(config, min(tap_layer, config.text.num_hidden_layers)))
-        if tap_layer > config.text.num_hidden_layers:
-            needed_shapes(config, tap_layer)  # says so
+        check_tap(tap_layer, config.text.num_hidden_layers)
     except ValueError as error:
-        return None, Resolution({}, (), {}), (str(error),)
+        return None, resolution, (str(error),)
     return config, resolution, resolution.problems
 
 

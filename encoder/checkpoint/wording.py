@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable
 
 _LAYER = re.compile(r"model\.(?:language_model\.)?(?:(visual)\.blocks|layers)\.(\d+)\.(.+)")
+_LINEARS = {f"mlp.{n}_proj" for n in ("gate", "up", "down")} | {f"self_attn.{n}_proj" for n in "qkvo"}
 _MOST = 6  # kinds of tensors that a message spells out
 
 
@@ -32,7 +33,8 @@ def in_words(names: Iterable[str]) -> str:
 def _phrase(tower: str, numbers: str, kinds: list[str]) -> str:
     place = "vision block" if tower else "layer"
     plural = "" if numbers.isdecimal() else "s"
-    return f"{', '.join(_shortened(sorted(kinds), ', '))} of {place}{plural} {numbers}"
+    listed = "all linears" if set(kinds) == _LINEARS else ", ".join(_shortened(sorted(kinds), ", "))
+    return f"{listed} of {place}{plural} {numbers}"
 
 
 def _shortened(words: list[str], joint: str) -> list[str]:
