@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity test test-wide test-versions test-host test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor test test-wide test-versions test-host test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -13,6 +13,8 @@ demo-ui: ## the same ComfyUI left open in the browser, with the nodes and exampl
 	@$(PYTHON) scripts/demo.py --ui $(if $(CHECKPOINT),--checkpoint "$(CHECKPOINT)") $(ARGS)
 parity: ## compare with transformers layer by layer; CHECKPOINT=... for your own, ARGS="--against OTHER" for two
 	@$(PYTHON) scripts/parity.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
+doctor: ## say what a checkpoint is and what is wrong with it; CHECKPOINT=/path/to/file-or-folder
+	@$(PYTHON) scripts/doctor.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
 test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-wide: ## the encoder at its real width against transformers: 6.7 GB of disk, under 9 GB of memory, minutes
