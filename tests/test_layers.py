@@ -174,7 +174,8 @@ class ForeignLeaf(nn.Module):
             self.weight, self.bias = kept
             for tensor in lent:
                 if tensor is not None:
-                    tensor.fill_(float("nan"))  # using it after the loan spoils the result
+                    # using it after the loan spoils the result
+                    tensor.fill_(float("nan") if tensor.is_floating_point() else 255)
 
 
 class PlainAttributes(ForeignLeaf):
