@@ -8,8 +8,8 @@ import pytest
 import torch
 from h3te.encoder import build_encoder, load_encoder
 from h3te.encoder.packing import unpack
+from h3te_tests.foreign_leaf import ForeignLeaf, ForeignOps
 from h3te_tests.golden_cases import CASES, references, relative_error
-from h3te_tests.test_layers import ForeignLeaf, ForeignOps
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config
 
 CASE = CASES["mixed_in_request_order"]
