@@ -1,7 +1,7 @@
 """ComfyUI's own kernels (comfy_kitchen) for packed weights: used where they give exactly our numbers.
 
 Contract: `kernels_for(choice, device, packings)` -> kernels for `use_kernels`. "torch": none. "auto": those that
-comfy_kitchen runs on a real backend of this device (CUDA, HIP, Triton; its plain torch path is slower than ours) and
+comfy_kitchen runs on a real backend of this device (CUDA, HIP, Triton; its plain torch path is no faster than ours) and
 whose float32 output was bit for bit ours on a trial matrix as wide as the checkpoint's. "comfyui": the same, and a
 RuntimeError that says why for any packed weight that stays without one. comfy_kitchen absent is usual on older ComfyUI.
 The trial runs once per format, width and device.
@@ -130,7 +130,7 @@ def _refusal(candidate: _Candidate, trial: Packing, device: torch.device) -> str
         arguments = candidate.arguments(trial, parts, 0, trial.shape[0])
         backend = kitchen.registry.get_capable_backend(candidate.name, arguments)
         if backend not in REAL_BACKENDS:
-            return f"comfy_kitchen has only its {backend} path for {candidate.name} there, which is slower than ours"
+            return f"comfy_kitchen has only its {backend} path for {candidate.name} there, which is no faster than ours"
         theirs = candidate.rows(trial, parts, 0, trial.shape[0])
     except _FAILURES as error:
         return f"comfy_kitchen is too old, or fails there ({type(error).__name__}: {error})"
