@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import gguf
@@ -21,17 +22,11 @@ NAMES = {"A": "ComfyUI", "B": "ComfyUI", "C": "llama.cpp"}
 MAGIC = b"GGUF"
 
 
-def write_family(
-    path: Path, family: str, config: dict, types: Types = TINY, values: Mapping | None = None, vision: bool = True
-) -> Path:
-    """The tiny weights of `config` as a GGUF file, with its vision file beside it for family C; returns `path`.
-
-    values: key-values to use instead, or in addition; None removes one.
-    """
+def write_family(path: Path, family: str, config: dict, types: Types = TINY) -> Path:
+    """The tiny weights of `config` as a GGUF file, with its vision file beside it for family C; returns `path`."""
     model, second = plan(config, shapes(config), family, types)
-    merged = {**text_values(config, family), **(values or {})}
-    gguf_files.write_tensors(path, model, {k: v for k, v in merged.items() if v is not None}, read_tiny(config))
-    if second and vision:
+    gguf_files.write_tensors(path, model, text_values(config, family), read_tiny(config))
+    if second:
         gguf_files.write_tensors(vision_path(path), second, vision_values(config), read_tiny(config))
     return path
 
@@ -42,25 +37,37 @@ def vision_path(path: Path) -> Path:
 
 def read_tiny(config: dict):
     known = shapes(config)
-    return lambda name: tiny_weight(name, known[name]).float().numpy()
+    return lambda name: _tiny_values(name, known[name])
 
 
-def write_vision(path: Path, config: dict, values: Mapping | None = None, types: Types = TINY) -> Path:
-    """A vision file alone."""
-    _, second = plan(config, shapes(config), "C", types)
-    gguf_files.write_tensors(path, second, {**vision_values(config), **(values or {})}, read_tiny(config))
-    return path
+@lru_cache(maxsize=400)
+def _tiny_values(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    return tiny_weight(name, shape).float().numpy()
 
 
 def write_sparse_gguf(
-    path: Path, family: str, config: dict, types: Types = WIDE, values: Mapping | None = None, vocabulary: int = 0
+    path: Path,
+    family: str,
+    config: dict,
+    types: Types = WIDE,
+    values: Mapping | None = None,
+    vocabulary: int = 0,
+    vision: bool = True,
 ) -> Path:
-    """Real headers over holes; `vocabulary`: tokens and merges that the header carries."""
+    """Real headers over holes. values: key-values to use instead, or in addition; None removes one. vocabulary: tokens
+    and merges that the header carries."""
     model, second = plan(config, shapes(config), family, types)
     keys = {**text_values(config, family), **(values or {}), **_vocabulary(vocabulary)}
-    _sparse(path, model, keys)
-    if second:
+    _sparse(path, model, {key: value for key, value in keys.items() if value is not None})
+    if second and vision:
         _sparse(vision_path(path), second, vision_values(config))
+    return path
+
+
+def write_sparse_vision(path: Path, config: dict, values: Mapping | None = None, types: Types = TINY) -> Path:
+    """A vision file alone, without data."""
+    _, second = plan(config, shapes(config), "C", types)
+    _sparse(path, second, {**vision_values(config), **(values or {})})
     return path
 
 

@@ -53,7 +53,8 @@ def open_gguf(path: Path, vision: Path | None = None) -> Catalog:
             entries |= _vision_entries(second)
             files = (path, next(iter(second.tensors.values())).file)
             _check_vision(second, entries)
-    _check_text(path, header.values, entries)
+    if layout == "llama.cpp":  # other names are written with key-values of any kind, or none
+        _check_values(path.name, header.values, QWEN3VL, _TEXT_KEYS, _dimensions(entries))
     return Catalog(path, LAYOUTS[layout], entries, None, _metadata(header.values), files, vision_hint=hint)
 
 
@@ -130,11 +131,6 @@ _VISION_KEYS: dict[str, Callable[[EncoderConfig], object]] = {
     "patch_size": lambda config: config.vision.patch_size,
     "spatial_merge_size": lambda config: config.vision.spatial_merge_size,
 }
-
-
-def _check_text(path: Path, values: Mapping[str, Value], entries: Mapping[str, TensorEntry]) -> None:
-    if values.get(ARCHITECTURE) == QWEN3VL:  # of files with ComfyUI's names it tells nothing
-        _check_values(path.name, values, QWEN3VL, _TEXT_KEYS, _dimensions(entries))
 
 
 def _check_vision(header: GgufHeader, entries: Mapping[str, TensorEntry]) -> None:
