@@ -26,12 +26,13 @@ from .prompt_notes import PromptNote, log_notes, prompt_notes, prompt_of
 from .rope import text_rotary
 from .token_inputs import check_ids, grid_list, pair_patches
 from .tokens import H3Tokenizer, TokenSequence, tokenize
-from .vision import Grid, VisionFeatures, VisionTower
+from .vision import Grid, VisionFeatures, VisionTower, see_each
 from .weights import WeightSlots
 
 SELECTED_LAYER = 50  # MiniMax H3 is conditioned on hidden_states[50]
 HIDDEN_SIZE = 5120
 COMPUTE_DTYPES = (torch.bfloat16, torch.float32)
+VISION_PACKINGS = ("official", "per_reference")
 
 
 @dataclass(frozen=True)
@@ -128,24 +129,38 @@ class Encoder(nn.Module):
 
     # encoding
 
-    def encode(self, prompt: str, references: Sequence = (), *, progress: Progress | None = None) -> Conditioning:
+    def encode(
+        self,
+        prompt: str,
+        references: Sequence = (),
+        *,
+        progress: Progress | None = None,
+        vision_packing: str = "official",
+    ) -> Conditioning:
         """Encode a prompt with references (ImageReference, VideoReference, AudioReference) in request order.
 
-        `progress(done, total, what)` is called after each vision block and decoder layer; raising in it stops the
-        encode and leaves the encoder usable. Raises ValueError for bad input, RuntimeError without tokenizer or
-        weights.
+        vision_packing: "official", one call of the vision tower per modality, or "per_reference", one per reference,
+        which needs less memory at once and differs in the last bits. `progress(done, total, what)` is called after
+        each vision block and decoder layer; raising in it stops the encode and leaves the encoder usable. Raises
+        ValueError for bad input, RuntimeError without tokenizer or weights.
         """
-        return self.encode_presentation(present(prompt, references), progress=progress)
+        presentation = present(prompt, references)
+        return self.encode_presentation(presentation, progress=progress, vision_packing=vision_packing)
 
     def encode_presentation(
-        self, presentation: Presentation, *, progress: Progress | None = None, device: torch.device | None = None
+        self,
+        presentation: Presentation,
+        *,
+        progress: Progress | None = None,
+        device: torch.device | None = None,
+        vision_packing: str = "official",
     ) -> Conditioning:
         """As `encode`, from a finished presentation; `device`: compute there instead of on `self.device`."""
         sequence = tokenize(presentation, self._needed_tokenizer())
         patches = {"image": presentation.image, "video": presentation.video}
         notes = prompt_notes(presentation)
         log_notes(notes, prompt_of(presentation))
-        hidden = self._hidden(sequence.ids, patches, progress, torch.device(device or self.device))
+        hidden = self._hidden(sequence.ids, patches, progress, torch.device(device or self.device), vision_packing)
         return Conditioning(hidden[None], sequence.tags, sequence.ids, sequence, presentation, notes)
 
     def encode_ids(
@@ -187,7 +202,10 @@ class Encoder(nn.Module):
         patches: Mapping[str, Patches | None],
         progress: Progress | None,
         device: torch.device,
+        vision_packing: str = "official",
     ) -> torch.Tensor:
+        _check_packing(vision_packing)
+        apart = vision_packing == "per_reference"
         grids = {modality: grid_list(p) for modality, p in patches.items()}
         if any(grids.values()):
             self._check_vision()
@@ -196,8 +214,9 @@ class Encoder(nn.Module):
         self.materialise()
 
         def run() -> torch.Tensor:
-            steps = Steps(progress, self._step_count(patches))
-            features = {m: self._see(p, grids[m], steps, device) for m, p in patches.items() if p is not None}
+            calls = sum(len(g) if apart else min(len(g), 1) for g in grids.values())
+            steps = Steps(progress, self.tap_layer + calls * (self.config.vision.depth if self.config.vision else 0))
+            features = {m: self._see(p, grids[m], steps, device, apart) for m, p in patches.items() if p is not None}
             return self._decode(ids, blocks, features, steps, device)
 
         hidden = run()
@@ -205,10 +224,16 @@ class Encoder(nn.Module):
             raise non_finite_error(self.model, run, self.dtype, device)
         return hidden
 
-    def _see(self, patches: Patches, grids: list[Grid], steps: Steps, device: torch.device) -> VisionFeatures:
+    def _see(
+        self, patches: Patches, grids: list[Grid], steps: Steps, device: torch.device, apart: bool
+    ) -> VisionFeatures:
         tower = self.model.visual
         pixels = patches.pixel_values.to(device=device, dtype=self.dtype)
-        return tower(pixels, grids, lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"))
+
+        def told(block: int) -> None:
+            steps(f"vision block {block + 1} of {len(tower.blocks)}")
+
+        return see_each(tower, pixels, grids, told) if apart else tower(pixels, grids, told)
 
     def _decode(
         self,
@@ -225,10 +250,6 @@ class Encoder(nn.Module):
             hidden[place.start : place.stop] = place.rows(place.features.merged)
         rotary = text_rotary(position_ids(len(ids), blocks), self.config.text, device, self.dtype)
         return decoder(hidden, rotary, placements, lambda i: steps(f"layer {i + 1} of {self.tap_layer}"))
-
-    def _step_count(self, patches: Mapping[str, Patches | None]) -> int:
-        seen = sum(p is not None for p in patches.values())
-        return self.tap_layer + seen * (self.config.vision.depth if self.config.vision else 0)
 
     def _check_vision(self) -> None:
         if self.config.vision is None:
@@ -252,6 +273,14 @@ def _check_dtype(dtype: torch.dtype) -> None:
         raise ValueError(
             f"Encoder: expected compute dtype torch.bfloat16 or torch.float32, got {dtype}. "
             "float16 overflows in this model: use bfloat16, or float32 where bfloat16 is missing."
+        )
+
+
+def _check_packing(vision_packing: str) -> None:
+    if vision_packing not in VISION_PACKINGS:
+        raise ValueError(
+            f"Encoder: expected vision_packing to be one of {', '.join(VISION_PACKINGS)}, got {vision_packing!r}. "
+            "Use official."
         )
 
 

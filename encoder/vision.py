@@ -128,3 +128,16 @@ class VisionTower(nn.Module):
             if on_block is not None:
                 on_block(i)
         return VisionFeatures(self.merger(x), tuple(deepstack))
+
+
+def see_each(
+    tower: VisionTower, patches: torch.Tensor, grids: Sequence[Grid], on_block: Callable[[int], None] | None = None
+) -> VisionFeatures:
+    """As `tower(patches, grids)`, one reference after another: less memory at once, and no reference's features depend
+    on its neighbours. The numbers differ in the last bits from those of one call: matrix products of other sizes."""
+    sizes = [t * h * w for t, h, w in grids]
+    seen = [tower(part, [grid], on_block) for part, grid in zip(patches.split(sizes), grids, strict=True)]
+    levels = zip(*(features.deepstack for features in seen), strict=True)
+    return VisionFeatures(
+        torch.cat([features.merged for features in seen]), tuple(torch.cat(level) for level in levels)
+    )
