@@ -35,6 +35,10 @@ def released_config(width: int = 5120, layers: int = 64, mlp: int = 25600, heads
 
 
 QWEN3_VL_8B = {"width": 4096, "layers": 36, "mlp": 12288, "heads": 32}
+QWEN3_VL_2B = {
+    "width": 2048, "layers": 28, "mlp": 6144, "heads": 16, "hidden_size": 1024, "intermediate_size": 4096, "depth": 24,
+    "deepstack_visual_indexes": [5, 11, 17],
+}  # fmt: skip
 QWEN3_VL_4B = {
     "width": 2560, "layers": 36, "mlp": 9728, "heads": 32, "hidden_size": 1024, "intermediate_size": 4096, "depth": 24,
     "deepstack_visual_indexes": [5, 11, 17],

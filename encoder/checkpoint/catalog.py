@@ -18,6 +18,7 @@ from pathlib import Path
 from ..weights import EMBED_TOKENS, is_unneeded
 from .header import Header, TensorEntry, read_header
 from .names import find_layout, released_name
+from .wording import parts_in_words
 
 logger = logging.getLogger(__name__)
 
@@ -181,7 +182,7 @@ def _check_present(folder: Path, files: Mapping[str, list[str]]) -> None:
     absent = {file: names for file, names in files.items() if not (folder / file).exists()}
     if absent:
         listed = "; ".join(
-            f"{file} ({len(names)} needed tensors, first {min(names)})" for file, names in sorted(absent.items())
+            f"{file} ({len(names)} needed tensors of {parts_in_words(names)})" for file, names in sorted(absent.items())
         )
         raise FileNotFoundError(
             f"checkpoint: expected {len(files)} needed shards in {folder}, got {len(files) - len(absent)}; missing: "

@@ -7,6 +7,7 @@ ValueError with the first of `resolve`'s problems.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 from ..config import EncoderConfig
 from ..model import Encoder, check_tap
@@ -20,6 +21,11 @@ _FIRST_LAYER = "model.language_model.layers.0."
 def needed_shapes(config: EncoderConfig, tap_layer: int) -> dict[str, Shape]:
     """{released name: shape} of an encoder of this config. Raises ValueError when it has fewer layers than the tap."""
     check_tap(tap_layer, config.text.num_hidden_layers)
+    return dict(_shapes(config, tap_layer))
+
+
+@lru_cache(maxsize=8)
+def _shapes(config: EncoderConfig, tap_layer: int) -> dict[str, Shape]:
     # layers are alike: one is built, the others are named after it
     shapes = Encoder(config, tap_layer=1).slots.shapes
     first = {name[len(_FIRST_LAYER) :]: shape for name, shape in shapes.items() if name.startswith(_FIRST_LAYER)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from .catalog import Catalog
@@ -40,7 +41,7 @@ UNREADABLE = Marker("")  # something stands in a marker's place that says nothin
 def read_markers(catalog: Catalog, layers: Collection[str]) -> tuple[dict[str, Marker], list[str]]:
     """Markers of these released layer names; layers without one are absent. Raises OSError when a file is gone."""
     beside = {layer: e for layer in layers if (e := catalog.entries.get(layer + MARKER)) is not None}
-    found = {layer: _marker(_json(text)) for layer, text in _texts(beside)}
+    found = {layer: _marker_in(text) for layer, text in _texts(beside)}
     if METADATA not in catalog.metadata or catalog.is_gguf:
         return _from_legacy(catalog, layers) | found, []
     announced, problems = _from_metadata(catalog, layers)
@@ -66,6 +67,12 @@ def _json(text: bytes | str) -> object:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
+
+
+@lru_cache(maxsize=64)
+def _marker_in(text: bytes) -> Marker:
+    """Hundreds of layers say the same."""
+    return _marker(_json(text))
 
 
 def _marker(options: object) -> Marker:

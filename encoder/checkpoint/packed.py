@@ -8,7 +8,7 @@ its parts has the type and shape that this format has. Source: ComfyUI's quantis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -93,7 +93,9 @@ def open_packed(
     if isinstance(chosen, Refused):
         return chosen
     label, packing = chosen
-    return _misfit(weight, label, packing) or _table_problem(name, label, packing) or _stored(weight, label, packing)
+    parts = packing.parts
+    problem = _misfit(weight, label, parts) or _table_problem(name, label, packing)
+    return problem or _stored(weight, label, packing, parts)
 
 
 def _choose(weight: _Weight, marker: Marker | None, block: tuple[int, int]) -> tuple[str, Packing] | Refused:
@@ -170,21 +172,25 @@ _FORMATS: dict[str, Callable[[_Weight, Marker], tuple[str, Packing] | Refused]] 
 }  # fmt: skip
 
 
-def _misfit(weight: _Weight, label: str, packing: Packing) -> Refused | None:
+def _misfit(weight: _Weight, label: str, parts: Mapping[str, Part]) -> Refused | None:
     """Each part in its type and shape, and no scale that this format does not have."""
-    scales = " and ".join(name for name in packing.parts if name != "weight")
-    for name, part in packing.parts.items():
+    for name, part in parts.items():
         entry = weight.beside(name)
         if entry is None:
-            return Refused(f"{label.split(' per ')[0]} without its scale", f"{scales} beside each {label} weight",
-                           f"no {name}", f"Without it the weights mean nothing. {_AGAIN}")  # fmt: skip
+            bare = f"{label.split(' per ')[0]} without its scale"
+            return Refused(bare, f"{_scales(parts)} beside each {label} weight", f"no {name}",
+                           f"Without it the weights mean nothing. {_AGAIN}")  # fmt: skip
         if not _fits(entry, part, exactly=name == "weight"):
             return Refused(label, f"{name} as {_SPELLED[part.dtype][0]} {list(part.shape)} for {label} weights "
                            f"{list(weight.shape)}", f"{entry.dtype} {list(entry.shape)}")  # fmt: skip
-    surplus = [name for name in SCALES if name not in packing.parts and weight.beside(name) is not None]
-    if surplus:
-        return Refused(label, f"{scales} beside {label} weights", f"{' and '.join(surplus)} too")
-    return None
+    surplus = [name for name in SCALES if name not in parts and weight.beside(name) is not None]
+    return (
+        Refused(label, f"{_scales(parts)} beside {label} weights", f"{' and '.join(surplus)} too") if surplus else None
+    )
+
+
+def _scales(parts: Mapping[str, Part]) -> str:
+    return " and ".join(name for name in parts if name != "weight")
 
 
 def _fits(entry: TensorEntry, part: Part, exactly: bool) -> bool:
@@ -202,7 +208,7 @@ def _table_problem(name: str, label: str, packing: Packing) -> Refused | None:
     return Refused(label, "a token table in int8, fp8, GGUF blocks or plain", label, USE_ANOTHER)
 
 
-def _stored(weight: _Weight, label: str, packing: Packing) -> StoredWeight | Refused:
+def _stored(weight: _Weight, label: str, packing: Packing, names: Iterable[str]) -> StoredWeight | Refused:
     """With AWQ's scale of the input, where there is one."""
     scale = weight.beside(INPUT_SCALE)
     wanted = f"{INPUT_SCALE} as bf16, fp16 or fp32 [{weight.shape[1]}]"
@@ -210,8 +216,7 @@ def _stored(weight: _Weight, label: str, packing: Packing) -> StoredWeight | Ref
         return Refused(label, "a token table without pre_quant_scale", "one with it")
     if scale is not None and (scale.dtype not in ("BF16", "F16", "F32") or scale.shape != weight.shape[1:]):
         return Refused(label, wanted, f"{scale.dtype} {list(scale.shape)}")
-    parts = {name: weight.beside(name) for name in packing.parts}
-    return StoredWeight(label, packing, parts, scale)
+    return StoredWeight(label, packing, {name: weight.beside(name) for name in names}, scale)
 
 
 def _from_gguf(weight: _Weight, name: str) -> StoredWeight | Refused:
@@ -221,11 +226,12 @@ def _from_gguf(weight: _Weight, name: str) -> StoredWeight | Refused:
     try:
         packing = Ggml(weight.shape, entry.dtype)
     except ValueError as error:
-        expected, _, got = str(error).partition(", got ")
+        said, _, got = str(error).partition(", got ")
         got, _, what_to_do = got.partition(". ")
-        return Refused(entry.dtype, expected.partition("expected ")[2], got, what_to_do)
-    if packing.nbytes != 0 and entry.nbytes != packing.parts["weight"].nbytes:
-        return Refused(entry.dtype, f"{packing.parts['weight'].nbytes:,} bytes of {entry.dtype}", f"{entry.nbytes:,}")
+        return Refused(entry.dtype, said.partition("expected ")[2], got, what_to_do)
+    expected = packing.parts["weight"].nbytes
+    if entry.nbytes != expected:
+        return Refused(entry.dtype, f"{expected:,} bytes of {entry.dtype}", f"{entry.nbytes:,}")
     return _table_problem(name, entry.dtype, packing) or StoredWeight(entry.dtype, packing, {"weight": entry})
 
 

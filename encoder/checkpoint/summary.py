@@ -64,7 +64,8 @@ def _verdict(report: CheckpointReport) -> Row:
         return Row("verdict", f"not usable: {count} problem{'s' if count > 1 else ''}", "problem")
     if report.is_demo:
         return Row("verdict", "demo weights: it runs, its output is meaningless", "good")
-    return Row("verdict", "MiniMax H3's text encoder, ready to use", "good")
+    usable = "ready to use" if report.has_vision else "usable for text alone"
+    return Row("verdict", f"MiniMax H3's text encoder, {usable}", "good")
 
 
 def _problem_rows(report: CheckpointReport) -> list[Row]:
@@ -87,7 +88,7 @@ def _fact_rows(report: CheckpointReport) -> list[Row]:
         Row("vision tower", "present" if report.has_vision else "none"),
         Row("needed", f"{report.bytes_needed / 1e9:.2f} GB ({report.bytes_needed:,} bytes of tensors)"),
         Row("never read", f"{report.bytes_unread / 1e9:.2f} GB of {report.bytes_in_files / 1e9:.2f} GB in its files"),
-        Row("complete", f"to the byte: {_files(len(report.files_needed))}, each as long as its header says"),
+        Row("complete", _complete(len(report.files_needed))),
         Row("tokenizer", str(report.tokenizer) if report.tokenizer else "none beside it: ComfyUI's own is used"),
     ]
 
@@ -98,6 +99,10 @@ def _layout(report: CheckpointReport) -> str:
         return f"{_files(len(report.files_needed))}, {names}"
     unopened = f", {len(report.files_unneeded)} more are never opened" if report.files_unneeded else ""
     return f"folder, {_files(len(report.files_needed))} needed{unopened}; {names}"
+
+
+def _complete(count: int) -> str:
+    return f"{_files(count)},{' each' if count > 1 else ''} as long as its header says, to the byte"
 
 
 def _files(count: int) -> str:

@@ -1,7 +1,7 @@
 """Many tensor names in few words, for messages.
 
-Contract: `in_words(released names)` -> "mlp.down_proj of layers 0 to 49; embed_tokens"; `spans(numbers)` ->
-"0 to 3, 7".
+Contract: `in_words(released names)` -> "mlp.down_proj of layers 0 to 49; embed_tokens"; `parts_in_words(names)` ->
+"layers 8 to 12, the vision tower"; `spans(numbers)` -> "0 to 3, 7".
 """
 
 from __future__ import annotations
@@ -39,6 +39,22 @@ def _phrase(tower: str, numbers: str, kinds: list[str]) -> str:
 
 def _shortened(words: list[str], joint: str) -> list[str]:
     return words if len(words) <= _MOST + 1 else [*words[:_MOST], f"{len(words) - _MOST} more"]
+
+
+def parts_in_words(names: Iterable[str]) -> str:
+    """Only where the tensors stand: "layers 8 to 12, the vision tower"."""
+    layers: set[int] = set()
+    others: set[str] = set()
+    for name in names:
+        match = _LAYER.match(name)
+        if "visual." in name:
+            others.add("the vision tower")
+        elif match:
+            layers.add(int(match[2]))
+        else:
+            others.add(name.removesuffix(".weight").rpartition(".")[2])
+    numbers = [f"layer{'s' if len(layers) > 1 else ''} {spans(layers)}"] if layers else []
+    return ", ".join([*numbers, *sorted(others)])
 
 
 def spans(numbers: Iterable[int]) -> str:
