@@ -118,11 +118,11 @@ def _read_into(file, view: memoryview, entry: TensorEntry) -> None:
 
 
 def shaped(raw: torch.Tensor, entry: TensorEntry, rows: int | None = None) -> torch.Tensor:
-    """Bytes as the tensor that they are; packed types (GGUF's) stay bytes, [rows, bytes of a row]."""
+    """Bytes as the tensor that they are; packed types (GGUF's) stay flat bytes, whose rows the packing knows."""
     dtype = STORED_TYPES.get(entry.dtype)
     shape = entry.shape if rows is None else (rows, *entry.shape[1:])
     if dtype is None:
-        return raw.view(shape[0] if shape else 1, -1)
+        return raw
     if raw.storage_offset() % dtype.itemsize:  # views need aligned bytes; files made by hand may have others
         raw = raw.clone()
     return raw.view(dtype).view(shape) if prod(shape) else torch.empty(shape, dtype=dtype)
