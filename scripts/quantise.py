@@ -29,8 +29,12 @@ class _Rows:
         self._weight, self._divisor = weight, None if divisor is None else divisor.float().to(weight.device)
 
     def __iter__(self) -> Iterator[tuple[slice, torch.Tensor]]:
+        return self.runs()
+
+    def runs(self, multiple: int = 1) -> Iterator[tuple[slice, torch.Tensor]]:
+        """(rows, float32 values) in order; runs begin at multiples of `multiple`."""
         count, width = self.shape
-        step = max(_CHUNK // width // HF_BLOCK, 1) * HF_BLOCK if self.device.type != "meta" else count
+        step = max(_CHUNK // width // multiple, 1) * multiple if self.device.type != "meta" else count
         for start in range(0, count, step):
             run = slice(start, min(start + step, count))
             values = self._weight[run].float()
@@ -117,7 +121,7 @@ def _hf_block_fp8(rows: _Rows) -> Tensors:
     (count, width), top = rows.shape, torch.finfo(torch.float8_e4m3fn).max
     codes = rows.empty(count, width, dtype=torch.float8_e4m3fn)
     scale = rows.empty(-(-count // HF_BLOCK), -(-width // HF_BLOCK), dtype=torch.bfloat16)
-    for run, values in rows:
+    for run, values in rows.runs(HF_BLOCK):
         down, across = -(-len(values) // HF_BLOCK), scale.shape[1]
         padding = (0, across * HF_BLOCK - width, 0, down * HF_BLOCK - len(values))
         blocks = torch.nn.functional.pad(values, padding).view(down, HF_BLOCK, across, HF_BLOCK)
