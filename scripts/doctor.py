@@ -34,6 +34,7 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def run(parsed: argparse.Namespace) -> int:
     """Print the reports; returns the exit status."""
+    sys.stdout.reconfigure(errors="backslashreplace")  # file names may hold what the terminal cannot show
     from pack import h3te_module
 
     summary = h3te_module("encoder.checkpoint.summary")

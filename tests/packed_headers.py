@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from pathlib import Path
 
-from h3te_tests.checkpoint_files import Stored, comfyui_name, stored, write_sparse
+from h3te_tests.checkpoint_files import INDEX, Stored, comfyui_name, stored, write_json, write_sparse
 
 LINEARS = ("_proj.weight",)
 AWQ_LINEARS = (".o_proj", ".down_proj")  # the others have AWQ's scale folded into the norm before them
@@ -165,3 +165,19 @@ PACKED: dict[str, Callable[[dict], Tensors]] = {
     "fp8_metadata": fp8_metadata, "fp8_legacy": fp8_legacy, "fp8_blocks": fp8_blocks,
     "mxfp8": mxfp8, "int4_convrot": int4_convrot, "w4a8": w4a8,
 }  # fmt: skip
+
+
+def block_fp8_folder(folder: Path, config: dict, quantization_config: dict) -> Path:
+    """The official layout as Hugging Face's FP8 folders have it, in one shard."""
+    tensors = packed(config, lambda *_: {}, None).tensors
+    for layer, (rows, columns) in linears(config).items():
+        tensors[layer + ".weight"] = ("F8_E4M3", (rows, columns))
+        tensors[layer + ".weight_scale_inv"] = ("F32", (-(-rows // 128), -(-columns // 128)))
+    official = {
+        n.replace("visual.", "model.visual.") if n.startswith("visual.") else f"model.language_model.{n[6:]}": t
+        for n, t in tensors.items()
+    }
+    write_sparse(folder / "model.safetensors", official)
+    write_json(folder / "config.json", config | {"quantization_config": quantization_config})
+    write_json(folder / INDEX, {"weight_map": dict.fromkeys(official, "model.safetensors")})
+    return folder

@@ -1,51 +1,37 @@
 """Stored formats at real size (true headers and markers over holes): each linear resolves by its marker and scales, or
-is refused with a message that names what came and what to do."""
+is refused (see test_format_refusals.py)."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from h3te.encoder import inspect_checkpoint, load_encoder
+from h3te.encoder import inspect_checkpoint
 from h3te.encoder.checkpoint.catalog import open_catalog
-from h3te.encoder.checkpoint.fit import check_fit, needed_shapes
+from h3te.encoder.checkpoint.fit import needed_shapes
 from h3te.encoder.checkpoint.formats import Resolution, resolve
 from h3te.encoder.checkpoint.report import read_dimensions
+from h3te.encoder.checkpoint.wording import in_words, parts_in_words, spans
+from h3te.encoder.config import EncoderConfig
 from h3te_tests.checkpoint_files import (
-    INDEX,
     released_config,
     stored,
-    write_json,
     write_sparse,
-    write_sparse_folder,
 )
-from h3te_tests.packed_headers import PACKED, Tensors, linears, packed, write_packed
+from h3te_tests.packed_headers import PACKED, block_fp8_folder, linears, write_packed
 
 CONFIG = released_config(layers=50)
-DOWN, GATE = "model.layers.7.mlp.down_proj", "model.layers.7.mlp.gate_proj"
+DOWN = "model.layers.7.mlp.down_proj"
 RELEASED_DOWN = "model.language_model.layers.7.mlp.down_proj.weight"
-EMBEDDING = "model.embed_tokens"
-SERVED_INSTEAD = "Use the nvfp4_awq, int8_convrot or bf16 file"
+NEEDED = needed_shapes(EncoderConfig.from_dict(CONFIG), 50)
+PATCH = "model.visual.patch_embed.proj.weight"
 
 
 def resolved(path: Path) -> Resolution:
     catalog = open_catalog(path, 50)
     return resolve(catalog, needed_shapes(read_dimensions(catalog), 50))
-
-
-def problem(tmp_path: Path, tensors: Tensors, *parts: str) -> str:
-    """The one problem, which holds all `parts`; the loader says it too, and the doctor never raises."""
-    path = write_packed(tmp_path / "e.safetensors", tensors)
-    (text,) = inspect_checkpoint(path).problems
-    for part in ("expected", "got", *parts):
-        assert part in text, text
-    with pytest.raises(ValueError, match="expected") as raised:
-        load_encoder(path)
-    assert str(raised.value) == text
-    return text
 
 
 FORMATS = {
@@ -101,11 +87,6 @@ def test_marker_options_may_be_nested(tmp_path):
     assert (found.formats[RELEASED_DOWN], found.weights[RELEASED_DOWN].packing.group) == ("int8 convrot", 64)
 
 
-def test_marker_beside_a_weight_goes_before_the_headers_metadata(tmp_path):
-    tensors = PACKED["fp8_metadata"](CONFIG).mark(DOWN, format="mxfp8")
-    problem(tmp_path, tensors, "got mxfp8 (1 tensor: mlp.down_proj of layer 7)")
-
-
 @pytest.mark.parametrize("name", ["input_scale", "scale_input"])
 def test_scales_of_activations_are_ignored(tmp_path, name):
     tensors = PACKED["fp8"](CONFIG).with_tensors(**{f"{DOWN}.{name}": ("F32", ())})
@@ -139,222 +120,68 @@ def test_plain_types_may_differ_from_tensor_to_tensor(tmp_path):
     assert (report.problems, report.format) == ((), "bf16 (349) and fp32 (1)")
 
 
-def block_fp8_folder(folder: Path, quantization_config: dict) -> Path:
-    """The official layout as Hugging Face's FP8 folders have it, in one shard."""
-    tensors = packed(CONFIG, lambda *_: {}, None).tensors
-    for layer, (rows, columns) in linears(CONFIG).items():
-        tensors[layer + ".weight"] = ("F8_E4M3", (rows, columns))
-        tensors[layer + ".weight_scale_inv"] = ("F32", (-(-rows // 128), -(-columns // 128)))
-    official = {
-        n.replace("visual.", "model.visual.") if n.startswith("visual.") else f"model.language_model.{n[6:]}": t
-        for n, t in tensors.items()
-    }
-    write_sparse(folder / "model.safetensors", official)
-    write_json(folder / "config.json", CONFIG | {"quantization_config": quantization_config})
-    write_json(folder / INDEX, {"weight_map": dict.fromkeys(official, "model.safetensors")})
-    return folder
-
-
 def test_block_fp8_folder(tmp_path):
-    folder = block_fp8_folder(tmp_path / "a", {"quant_method": "fp8", "weight_block_size": [128, 128]})
+    folder = block_fp8_folder(tmp_path / "a", CONFIG, {"quant_method": "fp8", "weight_block_size": [128, 128]})
     report = inspect_checkpoint(folder)
     assert (report.problems, report.formats) == ((), Counter({"fp8 by blocks of 128 x 128": 350}))
 
 
 def test_block_size_is_that_of_the_config(tmp_path):
-    folder = block_fp8_folder(tmp_path / "a", {"quant_method": "fp8", "weight_block_size": [64, 128]})
+    folder = block_fp8_folder(tmp_path / "a", CONFIG, {"quant_method": "fp8", "weight_block_size": [64, 128]})
     texts = inspect_checkpoint(folder).problems
     assert "expected weight_scale_inv as F32 [16, 40] for fp8 by blocks of 64 x 128 weights [1024, 5120]" in texts[1]
 
 
-# refused by name
+# GGUF: types and sizes that do not fit
 
-REFUSED = {
-    "mxfp8": "got mxfp8 (350 tensors: ", "int4_convrot": "got int4 convrot (convrot_w4a4) (350 tensors: ",
-    "w4a8": "got w4a8 (asym_w4a8_int8) (350 tensors: ",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("kind", REFUSED)
-def test_format_that_is_never_opened_is_refused_by_name(tmp_path, kind):
-    tensors = PACKED[kind](CONFIG)
-    problem(tmp_path, tensors, "expected nvfp4, int8, fp8, GGUF", REFUSED[kind], "of layers 0 to 49", SERVED_INSTEAD)
-
-
-@pytest.mark.parametrize("kind", ["mxfp8", "w4a8"])
-def test_format_that_is_never_opened_is_refused_without_its_marker_too(tmp_path, kind):
-    problem(tmp_path, PACKED[kind](CONFIG).without(".comfy_quant"), REFUSED[kind], SERVED_INSTEAD)
-
-
-def test_unknown_marker_is_refused_by_name(tmp_path):
-    tensors = PACKED["fp8"](CONFIG).mark(DOWN, format="float7")
-    problem(tmp_path, tensors, "got the unknown format 'float7' (1 tensor: mlp.down_proj of layer 7)", SERVED_INSTEAD)
-
-
-def renamed_weights(parts: dict) -> Tensors:
-    """Each linear's weight replaced by `parts` {what stands behind its name: dtype}."""
-    tensors = {n: t for n, t in stored(CONFIG).items() if not n.endswith("_proj.weight")}
-    tensors |= {f"{layer}.{part}": (dtype, (64, 8)) for layer in linears(CONFIG) for part, dtype in parts.items()}
-    return Tensors(tensors)
-
-
-OTHER_TOOLS = {
-    "AWQ or GPTQ": {"qweight": "I32", "qzeros": "I32", "scales": "F16"},
-    "GPTQ": {"qweight": "I32", "qzeros": "I32", "scales": "F16", "g_idx": "I32"},
-    "bitsandbytes": {"weight": "U8", "weight.absmax": "U8", "weight.quant_state.bitsandbytes__nf4": "U8"},
-    "bitsandbytes weights (a tensor named *.SCB)": {"weight": "I8", "SCB": "F32"},
-    "compressed-tensors": {"weight_packed": "I32", "weight_shape": "I64"},
+NORM = "model.language_model.layers.7.input_layernorm.weight"
+GGUF = {
+    "a type that nothing unpacks": (RELEASED_DOWN, "IQ9_X", (5120, 25600), 9, "got IQ9_X (1 tensor: mlp.down_proj"),
+    "a packed norm": (NORM, "Q8_0", (5120,), 5440, "expected norms and biases in bf16, fp16 or fp32, got Q8_0 [5120]"),
+    "another shape": (RELEASED_DOWN, "Q8_0", (25600, 5120), 9, "expected the shape [5120, 25600], got Q8_0 [25600,"),
+    "other bytes": (RELEASED_DOWN, "Q8_0", (5120, 25600), 9, "expected 139,264,000 bytes of Q8_0, got 9 (1 tensor"),
 }
 
 
-@pytest.mark.parametrize("name", OTHER_TOOLS)
-def test_another_tools_format_is_refused_by_name(tmp_path, name):
-    path = write_packed(tmp_path / "e.safetensors", renamed_weights(OTHER_TOOLS[name]))
-    text = inspect_checkpoint(path).problems[0]
-    assert f"expected nvfp4, int8, fp8, GGUF, bf16, fp16 or fp32 weights, got {name}" in text
-    assert SERVED_INSTEAD in text
-    with pytest.raises(ValueError, match=name.split(" (")[0]):
-        load_encoder(path)
+@pytest.mark.parametrize("what", GGUF)
+def test_gguf_tensor_that_does_not_fit_is_refused(tmp_path, what):
+    name, dtype, shape, nbytes, part = GGUF[what]
+    catalog = open_catalog(write_packed(tmp_path / "e.safetensors", PACKED["bf16"](CONFIG)), 50)
+    entry = replace(catalog.entries[name], dtype=dtype, shape=shape, nbytes=nbytes)
+    found = resolve(replace(catalog, entries={**catalog.entries, name: entry}), NEEDED)
+    assert part in found.problems[0]
+    assert found.formats[name] == dtype
+    assert name not in found.weights
 
 
-@pytest.mark.parametrize(
-    ("method", "label"), [("awq", "AWQ"), ("gptq", "GPTQ"), ("bitsandbytes", "bitsandbytes"), ("torchao", "torchao")]
-)
-def test_config_names_the_format_of_another_tool(tmp_path, method, label):
-    folder = write_sparse_folder(tmp_path / "a", CONFIG | {"quantization_config": {"quant_method": method}})
-    assert inspect_checkpoint(folder).problems == ()  # plain weights, whatever a config left over says
-    folder = block_fp8_folder(tmp_path / "b", {"quant_method": method})
-    assert f"got {label} weights (config.json says so)" in inspect_checkpoint(folder).problems[0]
+def test_patch_embedding_in_slices_is_one_weight(tmp_path):
+    name, catalog = PATCH, open_catalog(write_packed(tmp_path / "e.safetensors", PACKED["bf16"](CONFIG)), 50)
+    part = replace(catalog.entries[name], dtype="F16", shape=(1152, 3, 16, 16))
+    entries = {**catalog.entries, name: part, name + ".1": part}
+    found = resolve(replace(catalog, entries=entries), NEEDED)
+    assert found.problems == ()
+    assert found.weights[name].packing.shape == (1152, 3, 2, 16, 16)
+    assert list(found.weights[name].parts) == ["weight", "weight.1"]
+    entries[name + ".1"] = replace(part, dtype="F32")
+    (text,) = resolve(replace(catalog, entries=entries), NEEDED).problems
+    assert "expected 2 slices as F16 [1152, 3, 16, 16], got F32 [1152, 3, 16, 16]" in text
 
 
-def test_lightx2v_is_refused_by_name(tmp_path):
-    tensors = {}
-    for name, (dtype, shape) in stored(CONFIG, rename=str).items():
-        tensors[name] = (dtype, shape)
-        if name.endswith("_proj.weight"):
-            tensors |= {name: ("F8_E4M3", shape), name + "_scale": ("F32", (shape[0], 1))}
-    tensors = {name: t for name, t in tensors.items() if not name.startswith("model.visual.")}
-    path = write_sparse(tmp_path / "qwen3vl.safetensors", tensors)
-    (text,) = inspect_checkpoint(path).problems
-    assert "got LightX2V's fp8 (a scale a row, no marker, no vision tower)" in text
-    assert SERVED_INSTEAD in text
-    with pytest.raises(ValueError, match="LightX2V"):
-        load_encoder(path)
+# words
 
 
-# never a packed weight without its scale
-
-LOST_SCALES = [
-    ("fp8", "weight_scale"), ("fp8_metadata", "weight_scale"), ("fp8_legacy", "scale_weight"),
-    ("int8_convrot", "weight_scale"), ("nvfp4", "weight_scale"), ("nvfp4_awq", "weight_scale_2"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("kind", "scale"), LOST_SCALES)
-def test_packed_weight_without_its_scale_is_refused(tmp_path, kind, scale):
-    tensors = PACKED[kind](CONFIG).without(f"{DOWN}.{scale}")
-    problem(tmp_path, tensors, f"got no {scale} (1 tensor: mlp.down_proj of layer 7)", "Without it the weights mean")
-
-
-@pytest.mark.parametrize("kind", ["fp8", "fp8_e5m2", "fp8_blocks", "int8_row", "nvfp4"])
-def test_packed_weight_without_marker_and_scale_is_refused(tmp_path, kind):
-    scales = ("weight_scale", "weight_scale_2", "weight_scale_inv", "comfy_quant")
-    tensors = PACKED[kind](CONFIG).without(*(f"{layer}.{scale}" for layer in (DOWN, GATE) for scale in scales))
-    problem(tmp_path, tensors, "got weights without one (2 tensors: mlp.down_proj, mlp.gate_proj of layer 7)")
-
-
-@pytest.mark.parametrize("kind", ["fp8", "fp8_row", "int8_convrot", "int8_tensor", "nvfp4_awq"])
-def test_packed_weight_that_nothing_announces_is_refused(tmp_path, kind):
-    tensors = PACKED[kind](CONFIG).without(DOWN + ".comfy_quant")
-    problem(tmp_path, tensors, "and no marker (1 tensor: mlp.down_proj of layer 7)", "Nothing says how to read them")
-
-
-def test_token_table_without_its_scale_is_refused(tmp_path):
-    tensors = PACKED["nvfp4_awq"](CONFIG).without(EMBEDDING + ".weight_scale")
-    problem(tmp_path, tensors, "got no weight_scale (1 tensor: embed_tokens)")
-
-
-# mixtures that contradict themselves
-
-CONTRADICTIONS = {
-    "scale of another type": ("fp8", {f"{DOWN}.weight_scale": ("BF16", ())}, "got BF16 []"),
-    "scale of another shape": ("int8_row", {f"{DOWN}.weight_scale": ("F32", (25600, 1))}, "got F32 [25600, 1]"),
-    "too few scales": ("nvfp4", {f"{DOWN}.weight_scale": ("F8_E4M3", (5120, 800))}, "got F8_E4M3 [5120, 800]"),
-    "weight of another shape": ("nvfp4", {f"{DOWN}.weight": ("U8", (5120, 25600))}, "got U8 [5120, 25600]"),
-    "weight of another type": ("fp8", {f"{DOWN}.weight": ("I8", (5120, 25600))}, "got I8 [5120, 25600]"),
-    "marker beside a plain weight": ("fp8", {f"{DOWN}.weight": ("BF16", (5120, 25600))}, "got bf16 ones"),
-    "scale beside a plain weight": ("bf16", {f"{DOWN}.weight_scale": ("F32", ())}, "got weight_scale beside them"),
-    "input scale beside a plain weight": ("bf16", {f"{DOWN}.pre_quant_scale": ("BF16", (25600,))}, "beside them"),
-    "a scale too many": ("int8_row", {f"{DOWN}.weight_scale_2": ("F32", ())}, "got weight_scale_2 too"),
-    "input scale of another shape": ("nvfp4", {f"{DOWN}.pre_quant_scale": ("BF16", (5120,))}, "got BF16 [5120]"),
-    "input scale of the table": ("nvfp4_awq", {f"{EMBEDDING}.pre_quant_scale": ("BF16", (5120,))}, "got one with it"),
-    "a packed norm": ("fp8", {"model.layers.7.input_layernorm.weight": ("I8", (5120,))}, "got I8 (1 tensor"),
-    "a packed bias": ("fp8", {"visual.blocks.3.attn.qkv.bias": ("F8_E4M3", (3456,))}, "qkv.bias of vision block 3"),
-    "a packed position table": ("fp8", {"visual.pos_embed.weight": ("I8", (2304, 1152))}, "visual.pos_embed"),
-    "a type of its own": ("bf16", {f"{DOWN}.weight": ("F8_E8M0", (5120, 25600))}, "got weights without one"),
-}
-
-
-@pytest.mark.parametrize("what", CONTRADICTIONS)
-def test_contradiction_is_refused(tmp_path, what):
-    kind, changes, part = CONTRADICTIONS[what]
-    problem(tmp_path, PACKED[kind](CONFIG).with_tensors(**changes), part)
-
-
-def test_table_whose_rows_cannot_be_looked_up_is_refused(tmp_path):
-    tensors = PACKED["nvfp4"](CONFIG)
-    table = {
-        ".weight": ("U8", (151936, 2560)),
-        ".weight_scale": ("F8_E4M3", (151936, 320)),
-        ".weight_scale_2": ("F32", ()),
-    }
-    tensors = tensors.with_tensors(**{EMBEDDING + part: t for part, t in table.items()})
-    tensors = replace(tensors, metadata={"config": json.dumps(CONFIG)})  # without it the table would tell the width
-    problem(tmp_path, tensors.mark(EMBEDDING, format="nvfp4"), "expected a token table in int8", "got nvfp4")
-
-
-@pytest.mark.parametrize("group", [0, 8, 3, -1, "a", None, 6400])
-def test_rotation_of_an_unknown_kind_is_refused(tmp_path, group):
-    tensors = PACKED["int8_row"](CONFIG).mark(DOWN, format="int8_tensorwise", convrot=True, convrot_groupsize=group)
-    problem(tmp_path, tensors, "mlp.down_proj of layer 7")
-
-
-@pytest.mark.parametrize(
-    "text", [b"", b"{", b"[]", b"5", b'{"convrot": true}', b'{"format": 7}', b"\xff\0", b"[" * 9999]
-)
-def test_marker_that_cannot_be_read_is_refused(tmp_path, text):
-    tensors, name = PACKED["fp8"](CONFIG), DOWN + ".comfy_quant"
-    tensors = tensors.with_tensors(**{name: ("U8", (len(text),))})
-    problem(tmp_path, replace(tensors, contents=tensors.contents | {name: text}), "got one that cannot be read")
-
-
-def test_marker_of_another_type_or_size_is_not_read(tmp_path):
-    for other in (("F32", (9,)), ("U8", (1 << 20,))):
-        tensors = PACKED["fp8"](CONFIG)
-        text = problem(tmp_path, tensors.with_tensors(**{DOWN + ".comfy_quant": other}), "got one that cannot be read")
-        assert "mlp.down_proj of layer 7" in text
-
-
-@pytest.mark.parametrize("value", ["", "{", "[]", '{"layers": 5}', "[" * 9999])
-def test_metadata_that_cannot_be_read_is_told(tmp_path, value):
-    tensors = replace(PACKED["fp8_metadata"](CONFIG), metadata={"_quantization_metadata": value})
-    report = inspect_checkpoint(write_packed(tmp_path / "e.safetensors", tensors))
-    assert "expected JSON with layers in the header's _quantization_metadata" in report.problems[0]
-
-
-def test_metadata_about_layers_that_are_not_there_is_ignored(tmp_path):
-    text = json.dumps({"layers": {f"model.layers.{i}.mlp.down_proj": {"format": "nvfp4"} for i in range(50, 64)}})
-    tensors = Tensors(stored(CONFIG), metadata={"_quantization_metadata": text})
-    assert inspect_checkpoint(write_packed(tmp_path / "e.safetensors", tensors)).problems == ()
-
-
-def test_unknown_tensors_beside_packed_ones_are_refused(tmp_path):
-    tensors = PACKED["fp8"](CONFIG).with_tensors(**{f"{DOWN}.zero_point": ("F32", ())})
-    problem(tmp_path, tensors, "got 1 unknown: model.language_model.layers.7.mlp.down_proj.zero_point")
-
-
-def test_check_fit_raises_the_first_problem(tmp_path):
-    path = write_packed(tmp_path / "e.safetensors", PACKED["fp8"](CONFIG).without(DOWN + ".weight_scale"))
-    catalog = open_catalog(path, 50)
-    with pytest.raises(ValueError, match="got no weight_scale"):
-        check_fit(catalog, needed_shapes(read_dimensions(catalog), 50), 50)
+def test_many_names_become_few_words():
+    layers = [
+        f"model.language_model.layers.{i}.mlp.{kind}_proj.weight" for i in (0, 1, 2, 5) for kind in ("up", "down")
+    ]
+    assert in_words(layers) == "mlp.down_proj, mlp.up_proj of layers 0 to 2, 5"
+    assert in_words(["model.visual.blocks.3.attn.qkv.weight"]) == "attn.qkv of vision block 3"
+    assert in_words(["model.language_model.embed_tokens.weight", "model.visual.pos_embed.weight"]) == (
+        "embed_tokens; visual.pos_embed"
+    )
+    names = [f"model.visual.blocks.0.x{i}.bias" for i in range(20)]
+    assert in_words(names).endswith("and 14 more of vision block 0")
+    assert spans(range(0, 90, 2)).endswith(", ...")
+    assert parts_in_words([*layers, "visual.a", "model.embed_tokens.weight"]) == (
+        "layers 0 to 2, 5, embed_tokens, the vision tower"
+    )

@@ -1,19 +1,15 @@
-"""What an encoder of a config needs, and whether a catalog holds it.
+"""What an encoder of a config needs, told without building it whole.
 
-Contract: `needed_shapes(config, tap_layer)` -> {released name: shape}; `check_fit(catalog, needed, tap_layer)` raises
-ValueError with the first of `resolve`'s problems.
+Contract: `needed_shapes(config, tap_layer)` -> {released name: shape of the matrix}.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 
 from ..config import EncoderConfig
 from ..model import Encoder, check_tap
 from ..weights import Shape
-from .catalog import Catalog
-from .formats import resolve
 
 _FIRST_LAYER = "model.language_model.layers.0."
 
@@ -31,10 +27,3 @@ def _shapes(config: EncoderConfig, tap_layer: int) -> dict[str, Shape]:
     first = {name[len(_FIRST_LAYER) :]: shape for name, shape in shapes.items() if name.startswith(_FIRST_LAYER)}
     prefix = _FIRST_LAYER[: -len("0.")]
     return shapes | {f"{prefix}{i}.{name}": shape for i in range(tap_layer) for name, shape in first.items()}
-
-
-def check_fit(catalog: Catalog, needed: Mapping[str, Shape], tap_layer: int) -> None:
-    """Tensors that the catalog has beside the needed ones are refused where they would take part in the computation."""
-    problems = resolve(catalog, needed).problems
-    if problems:
-        raise ValueError(problems[0])

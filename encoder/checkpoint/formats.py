@@ -99,7 +99,7 @@ def _tensors(count: int) -> str:
 def _misfits(catalog: Catalog, needed: Mapping[str, Shape], weights: Mapping[str, StoredWeight]) -> list[str]:
     """Missing and unknown tensors, and plain ones of another shape; packed ones were measured by their parts."""
     known = {f"{name.removesuffix('.weight')}.{part}" for name in needed for part in COMPANIONS}
-    known |= {f"{name}.1" for name, stored in weights.items() if len(stored.parts) > 1}
+    known |= {f"{name}.1" for name, shape in needed.items() if len(shape) > 2}  # the second slice of a convolution
     found = {
         name: entry.shape if name in weights and weights[name].packing is None else needed.get(name, entry.shape)
         for name, entry in catalog.entries.items()
@@ -111,14 +111,3 @@ def _misfits(catalog: Catalog, needed: Mapping[str, Shape], weights: Mapping[str
     except ValueError as error:
         return [str(error)]
     return []
-
-
-def format_problem(catalog: Catalog) -> str | None:
-    """A file that is not bf16, fp16 or fp32 throughout: until the loader asks `resolve`."""
-    packed = {e.dtype for n, e in catalog.entries.items() if n.endswith("_proj.weight")} - PLAIN_FORMATS.keys()
-    if not packed:
-        return None
-    return (
-        f"{catalog.path.name}: expected bf16, fp16 or fp32 weights, got {' and '.join(sorted(packed))}. "
-        "This release does not open packed files yet: use the bf16 file or the official text_encoder folder."
-    )

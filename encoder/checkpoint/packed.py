@@ -48,7 +48,7 @@ _SPELLED = {
     torch.float8_e4m3fn: ("F8_E4M3", "U8"), torch.float8_e5m2: ("F8_E5M2", "U8"),
 }  # fmt: skip
 PLAIN_TYPES = {"BF16": torch.bfloat16, "F16": torch.float16, "F32": torch.float32}
-_GGUF_TYPE = re.compile(r"(I?Q|TQ|MXFP)\d")
+_GGUF_TYPE = re.compile(r"(I?Q|TQ|MXFP|NVFP)\d")
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,10 @@ def _stored(weight: _Weight, label: str, packing: Packing, names: Iterable[str])
 def _from_gguf(weight: _Weight, name: str) -> StoredWeight | Refused:
     entry = weight.entry
     if entry.shape != weight.shape or len(weight.shape) < 2:
-        return Refused(entry.dtype, f"{list(weight.shape)}", f"{entry.dtype} {list(entry.shape)}")
+        wanted = (
+            "norms and biases in bf16, fp16 or fp32" if len(weight.shape) < 2 else f"the shape {list(weight.shape)}"
+        )
+        return Refused(entry.dtype, wanted, f"{entry.dtype} {list(entry.shape)}")
     try:
         packing = Ggml(weight.shape, entry.dtype)
     except ValueError as error:

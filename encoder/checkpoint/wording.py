@@ -38,7 +38,7 @@ def _phrase(tower: str, numbers: str, kinds: list[str]) -> str:
 
 
 def _shortened(words: list[str], joint: str) -> list[str]:
-    return words if len(words) <= _MOST + 1 else [*words[:_MOST], f"{len(words) - _MOST} more"]
+    return words if len(words) <= _MOST + 1 else [*words[:_MOST], f"and {len(words) - _MOST} more"]
 
 
 def parts_in_words(names: Iterable[str]) -> str:
