@@ -4,33 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from h3te_tests.comfy_host import comfy, make_tiny_clip, picture, tiny_clip  # noqa: F401 (fixtures)
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from h3te_tests.comfy_host import comfy, make_tiny_clip, tiny_clip  # noqa: F401 (fixtures)
+from h3te_tests.packed_host import META, OneDevice, pictures
 
-CPU, META = torch.device("cpu"), torch.device("meta")
-
-
-class OneDevice(TorchDispatchMode):
-    """Raises when an op mixes devices; a meta compute device alone would let matmul and indexing pass."""
-
-    MOVES = ("aten._to_copy.default", "aten.copy_.default")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]
-        devices = {t.device.type for t in tensors}
-        if len(devices) > 1 and str(func) not in self.MOVES:
-            raise RuntimeError(f"{func}: tensors on {sorted(devices)}")
-        return func(*args, **(kwargs or {}))
+CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def request_tokens(tiny_clip):  # noqa: F811
-    items = [
-        {"type": "image", "data": picture(1)},
-        {"type": "video", "data": picture(2, 64, 64, batch=2), "timestamps": [0.0, 0.5]},
-    ]
-    return tiny_clip.tokenize("a fox", minimax_ref_items=items)["qwen3vl_32b"].presentation
+    return pictures(tiny_clip)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.8, 3.0])
