@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import comfy.model_patcher
 import comfy.ops
 import torch
 
@@ -44,7 +45,9 @@ class HostLeaf(Leaf):
 
     def _patched_weight(self, x: torch.Tensor):
         lent = self.weight_on(x.device)
-        functions = self.weight_function or self.resting_function
+        # offloaded, the patcher's own functions carry the patches; loaded, they can only be what wraps a patched weight
+        offloaded = any(isinstance(function, comfy.model_patcher.LowVramPatch) for function in self.weight_function)
+        functions = self.weight_function if offloaded else [*self.resting_function, *self.weight_function]
         if not functions:
             return lent
         matrix = self.matrix(lent, torch.float32)

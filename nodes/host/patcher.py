@@ -1,14 +1,15 @@
 """ComfyUI's plain model patcher, for weights that it cannot patch itself: packed ones, and those read from their file.
 
 Contract: a LoRA on such a weight is not written into it but kept beside it, and its leaf applies it to the unpacked
-matrix whenever that is used (leaf.py). What would be wrong is refused by name: a LoRA on a matrix whose input is scaled
-by a norm of an AWQ file, and LoRA hooks, which swap weights during sampling. Everything else is the plain patcher's.
+matrix whenever that is used (leaf.py). What would be wrong is refused by name: a LoRA on a norm of an AWQ file or on a
+matrix whose input such a norm scales, and LoRA hooks, which swap weights during sampling. A LoRA of strength 0 changes
+nothing, to the last bit. Everything else is the plain patcher's.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import comfy.lora
 import comfy.model_patcher
@@ -17,7 +18,9 @@ import torch
 from .leaf import HostLeaf
 
 WHO = "MiniMax H3 text encoder (H3TE)"
-_AFTER_A_NORM = re.compile(r"\.layers\.\d+\.(self_attn\.[qkv]_proj|mlp\.(gate|up)_proj)\.weight$")
+_SCALED_BY_AWQ = re.compile(
+    r"\.layers\.\d+\.(self_attn\.[qkv]_proj|mlp\.(gate|up)_proj|(input|post_attention)_layernorm)\.weight$"
+)
 
 
 class _Patches:
@@ -31,17 +34,23 @@ class _Patches:
 
 
 class H3Patcher(comfy.model_patcher.ModelPatcher):
-    def add_patches(self, patches, *args, **kwargs):
-        """Also the refusal, at the node that brings the LoRA."""
+    def add_patches(self, patches, strength_patch=1.0, strength_model=1.0):
+        """Also the refusal, at the node that brings the LoRA. Returns the keys that are the model's."""
+        known = self.model.state_dict().keys()
+        ours = [k for k in patches if _name(k) in known]  # a LoRA brings the diffusion model's patches too
+        if all(_is_inert(patches[k], strength_patch, strength_model) for k in ours):
+            return ours
         if getattr(self.model, "norms_carry_scales", False):
-            _refuse_scaled(patches)
-        return super().add_patches(patches, *args, **kwargs)
+            _refuse_scaled([_name(k) for k in ours])
+        return super().add_patches(patches, strength_patch, strength_model)
 
     def patch_weight_to_device(self, key, *args, **kwargs):
         leaf = self._resting(key)
         if leaf is None:
             return super().patch_weight_to_device(key, *args, **kwargs)
         leaf.resting_function = [_Patches(key, self.patches)] if key in self.patches else []
+        if leaf.weight.device.type == "cpu":  # newer releases fill a placeholder with zeros before they move it
+            leaf.weight = torch.nn.Parameter(torch.empty_like(leaf.weight, device="meta"), requires_grad=False)
         return leaf.weight
 
     def unpatch_model(self, device_to=None, unpatch_weights=True):
@@ -67,12 +76,22 @@ class H3Patcher(comfy.model_patcher.ModelPatcher):
         return module if isinstance(module, HostLeaf) and module.rest is not None else None
 
 
-def _refuse_scaled(patches: Mapping) -> None:
-    keys = [key if isinstance(key, str) else key[0] for key in patches]
-    scaled = [key for key in keys if _AFTER_A_NORM.search(key)]
+def _is_inert(patch: object, strength_patch: float, strength_model: float) -> bool:
+    """Strength 0 adds nothing; a patch that sets the weight ignores its strength."""
+    sets = isinstance(patch, tuple) and len(patch) == 2 and patch[0] == "set"
+    return strength_patch == 0 and strength_model == 1 and not sets
+
+
+def _name(key: str | tuple) -> str:
+    """Of the weight that a patch is for; patches for a part of one come with the part."""
+    return key if isinstance(key, str) else key[0]
+
+
+def _refuse_scaled(names: Sequence[str]) -> None:
+    scaled = [name for name in names if _SCALED_BY_AWQ.search(name)]
     if scaled:
         raise ValueError(
-            f"{WHO}: expected no LoRA on q, k, v, gate or up of an AWQ file, got one on {len(scaled)} of them "
+            f"{WHO}: expected no LoRA on q, k, v, gate, up or a norm of an AWQ file, got one on {len(scaled)} of them "
             f"(first: {scaled[0]}). That file's norms scale the inputs of these matrices by factors it does not name, "
-            "so the LoRA would be wrong: load the bf16, int8 or GGUF file, or leave the LoRA's CLIP strength at 0."
+            "so the LoRA would be wrong: load the bf16, int8 or GGUF file, or set the LoRA's CLIP strength to 0."
         )
