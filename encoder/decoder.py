@@ -7,6 +7,7 @@ Contract: `Decoder(hidden [S, D], rotary, placements) -> [S, D]`. Parameter name
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +16,18 @@ from torch import nn
 from .attention import causal_attention
 from .config import TextConfig
 from .layers import Layers, TokenTable
+from .pager import Pager
 from .placement import Placement
 from .rope import RotaryTable, apply_rotary
+
+
+@dataclass
+class EmbeddedSequence:
+    """One sequence on its way through the layers: hidden [S, D] with the merged features already in place."""
+
+    hidden: torch.Tensor
+    rotary: RotaryTable
+    placements: Sequence[Placement] = ()
 
 
 class SelfAttention(nn.Module):
@@ -82,16 +93,26 @@ class Decoder(nn.Module):
         placements: Sequence[Placement] = (),
         on_layer: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
-        """hidden [S, D] with the merged features already in place; DeepStack level i is added after layer i.
+        """hidden [S, D] with the merged features already in place."""
+        return self.decode([EmbeddedSequence(hidden, rotary, placements)], on_layer)[0]
 
-        The last layer's own level would be added after `hidden_states[tap_layer]` is taken, so it is left out.
-        """
-        last = len(self.layers) - 1
-        for i, layer in enumerate(self.layers):
-            hidden = layer(hidden, rotary)
-            for place in placements:
-                if i < min(last, len(place.features.deepstack)):
-                    hidden[place.start : place.stop] += place.rows(place.features.deepstack[i])
-            if on_layer is not None:
-                on_layer(i)
-        return hidden
+    def decode(
+        self, sequences: Sequence[EmbeddedSequence], on_layer: Callable[[int], None] | None = None
+    ) -> list[torch.Tensor]:
+        """Several sequences in one pass over the weights; each gives to the bit what it gives alone."""
+        with Pager([[layer] for layer in self.layers], sequences[0].hidden.device) as pager:
+            for i, layer in enumerate(self.layers):
+                pager.turn_to(i)
+                for sequence in sequences:
+                    sequence.hidden = layer(sequence.hidden, sequence.rotary)
+                    self._add_deepstack(i, sequence)
+                if on_layer is not None:
+                    on_layer(i)
+        return [sequence.hidden for sequence in sequences]
+
+    def _add_deepstack(self, layer: int, sequence: EmbeddedSequence) -> None:
+        """Level i is added after layer i. The last layer's own level would be added after
+        `hidden_states[tap_layer]` is taken, so it is left out."""
+        for place in sequence.placements:
+            if layer < min(len(self.layers) - 1, len(place.features.deepstack)):
+                sequence.hidden[place.start : place.stop] += place.rows(place.features.deepstack[layer])

@@ -20,7 +20,12 @@ BorrowedPair = tuple["torch.Tensor | Parts", "torch.Tensor | None"]
 
 
 class Rest(Protocol):
-    """Where a weight lies while its parameter is a placeholder; see checkpoint/rest.py."""
+    """Where a weight lies while its parameter is a placeholder; see checkpoint/rest.py.
+
+    held: the parts are in memory or mapped, so that having them costs nothing.
+    """
+
+    held: bool
 
     def parts(self) -> Parts: ...
 
@@ -44,6 +49,7 @@ class Leaf(nn.Module):
         self.at_rest: dict[str, torch.Tensor] = {}
         self.rest: Rest | None = None
         self.packing: Packing | None = None
+        self.staged: dict[torch.device, Parts] = {}  # fetched ahead of use, see pager.py
 
     @contextmanager
     def borrow(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
@@ -55,7 +61,7 @@ class Leaf(nn.Module):
         """The weight as stored: the parameter, or what rests while that is a placeholder."""
         if not self.weight.is_meta or self.rest is None:
             return self.weight.to(device)
-        parts = {name: part.to(device) for name, part in self.rest.parts().items()}
+        parts = self.staged.get(device) or {name: part.to(device) for name, part in self.rest.parts().items()}
         return parts["weight"] if self.packing is None else parts
 
     def _apply(self, fn, recurse: bool = True):

@@ -7,7 +7,7 @@ Precision: activations in `dtype` (bfloat16 as released), weights as stored; nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -16,23 +16,21 @@ from torch import nn
 from .config import EncoderConfig
 from .decoder import Decoder
 from .diagnosis import is_finite, non_finite_error
+from .encode_pass import EncodePass, Request
 from .layers import Layers
 from .leaf import PlainOps
 from .pixels import Patches
-from .placement import Block, Placement, find_blocks, position_ids
 from .presentation import Presentation, present
-from .progress import Progress, Steps
+from .progress import Progress
 from .prompt_notes import PromptNote, log_notes, prompt_notes, prompt_of
-from .rope import text_rotary
-from .token_inputs import check_ids, grid_list, pair_patches
+from .token_inputs import check_ids, pair_patches
 from .tokens import H3Tokenizer, TokenSequence, tokenize
-from .vision import Grid, VisionFeatures, VisionTower, see_each
+from .vision import VisionTower
 from .weights import WeightSlots
 
 SELECTED_LAYER = 50  # MiniMax H3 is conditioned on hidden_states[50]
 HIDDEN_SIZE = 5120
 COMPUTE_DTYPES = (torch.bfloat16, torch.float32)
-VISION_PACKINGS = ("official", "per_reference")
 
 
 @dataclass(frozen=True)
@@ -156,12 +154,32 @@ class Encoder(nn.Module):
         vision_packing: str = "official",
     ) -> Conditioning:
         """As `encode`, from a finished presentation; `device`: compute there instead of on `self.device`."""
-        sequence = tokenize(presentation, self._needed_tokenizer())
-        patches = {"image": presentation.image, "video": presentation.video}
-        notes = prompt_notes(presentation)
-        log_notes(notes, prompt_of(presentation))
-        hidden = self._hidden(sequence.ids, patches, progress, torch.device(device or self.device), vision_packing)
-        return Conditioning(hidden[None], sequence.tags, sequence.ids, sequence, presentation, notes)
+        options = {"progress": progress, "device": device, "vision_packing": vision_packing}
+        return self.encode_presentations([presentation], **options)[0]
+
+    def encode_presentations(
+        self,
+        presentations: Sequence[Presentation],
+        *,
+        progress: Progress | None = None,
+        device: torch.device | None = None,
+        vision_packing: str = "official",
+    ) -> list[Conditioning]:
+        """Several requests in one pass over the weights; each gets to the bit what it would get alone."""
+        tokenizer = self._needed_tokenizer()
+        sequences = [tokenize(presentation, tokenizer) for presentation in presentations]
+        requests = [
+            Request(sequence.ids, {"image": presentation.image, "video": presentation.video})
+            for presentation, sequence in zip(presentations, sequences, strict=True)
+        ]
+        notes = [prompt_notes(presentation) for presentation in presentations]
+        for presentation, noted in zip(presentations, notes, strict=True):
+            log_notes(noted, prompt_of(presentation))
+        hidden = self._hidden(requests, progress, torch.device(device or self.device), vision_packing)
+        return [
+            Conditioning(states[None], sequence.tags, sequence.ids, sequence, presentation, noted)
+            for states, sequence, presentation, noted in zip(hidden, sequences, presentations, notes, strict=True)
+        ]
 
     def encode_ids(
         self,
@@ -182,7 +200,7 @@ class Encoder(nn.Module):
             "image": self._paired(pixel_values, image_grid_thw, "pixel_values", "image_grid_thw"),
             "video": self._paired(pixel_values_videos, video_grid_thw, "pixel_values_videos", "video_grid_thw"),
         }
-        return self._hidden(input_ids.cpu(), patches, progress, self.device)
+        return self._hidden([Request(input_ids.cpu(), patches)], progress, self.device)[0]
 
     forward = encode_ids
 
@@ -198,58 +216,19 @@ class Encoder(nn.Module):
     @torch.no_grad()
     def _hidden(
         self,
-        ids: torch.Tensor,
-        patches: Mapping[str, Patches | None],
+        requests: Sequence[Request],
         progress: Progress | None,
         device: torch.device,
         vision_packing: str = "official",
-    ) -> torch.Tensor:
-        _check_packing(vision_packing)
-        apart = vision_packing == "per_reference"
-        grids = {modality: grid_list(p) for modality, p in patches.items()}
-        if any(grids.values()):
+    ) -> list[torch.Tensor]:
+        if any(request.sees for request in requests):
             self._check_vision()
-        merge = self.config.vision.spatial_merge_size if self.config.vision else 1
-        blocks = find_blocks(ids, grids["image"], grids["video"], merge)
+        one_pass = EncodePass(self.model, self.config, requests, device, self.dtype, vision_packing)
         self.materialise()
-
-        def run() -> torch.Tensor:
-            calls = sum(len(g) if apart else min(len(g), 1) for g in grids.values())
-            steps = Steps(progress, self.tap_layer + calls * (self.config.vision.depth if self.config.vision else 0))
-            features = {m: self._see(p, grids[m], steps, device, apart) for m, p in patches.items() if p is not None}
-            return self._decode(ids, blocks, features, steps, device)
-
-        hidden = run()
-        if not is_finite(hidden):
-            raise non_finite_error(self.model, run, self.dtype, device)
+        hidden = one_pass.run(progress)
+        if not all(is_finite(states) for states in hidden):
+            raise non_finite_error(self.model, lambda: one_pass.run(progress), self.dtype, device)
         return hidden
-
-    def _see(
-        self, patches: Patches, grids: list[Grid], steps: Steps, device: torch.device, apart: bool
-    ) -> VisionFeatures:
-        tower = self.model.visual
-        pixels = patches.pixel_values.to(device=device, dtype=self.dtype)
-
-        def told(block: int) -> None:
-            steps(f"vision block {block + 1} of {len(tower.blocks)}")
-
-        return see_each(tower, pixels, grids, told) if apart else tower(pixels, grids, told)
-
-    def _decode(
-        self,
-        ids: torch.Tensor,
-        blocks: list[Block],
-        features: Mapping[str, VisionFeatures],
-        steps: Steps,
-        device: torch.device,
-    ) -> torch.Tensor:
-        decoder = self.model.language_model
-        placements = [Placement(b.start, b.stop, b.offset, features[b.modality]) for b in blocks]
-        hidden = decoder.embed_tokens(ids, device, self.dtype)  # [S, D]
-        for place in placements:
-            hidden[place.start : place.stop] = place.rows(place.features.merged)
-        rotary = text_rotary(position_ids(len(ids), blocks), self.config.text, device, self.dtype)
-        return decoder(hidden, rotary, placements, lambda i: steps(f"layer {i + 1} of {self.tap_layer}"))
 
     def _check_vision(self) -> None:
         if self.config.vision is None:
@@ -277,14 +256,6 @@ def _check_dtype(dtype: torch.dtype) -> None:
         raise ValueError(
             f"Encoder: expected compute dtype torch.bfloat16 or torch.float32, got {dtype}. "
             "float16 overflows in this model: use bfloat16, or float32 where bfloat16 is missing."
-        )
-
-
-def _check_packing(vision_packing: str) -> None:
-    if vision_packing not in VISION_PACKINGS:
-        raise ValueError(
-            f"Encoder: expected vision_packing to be one of {', '.join(VISION_PACKINGS)}, got {vision_packing!r}. "
-            "Use official."
         )
 
 

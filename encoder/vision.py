@@ -17,6 +17,7 @@ from torch import nn
 from .attention import frame_attention
 from .config import VisionConfig
 from .layers import Layers
+from .pager import Pager
 from .rope import RotaryTable, apply_rotary, interpolation_taps, patch_positions, vision_rotary
 
 Grid = tuple[int, int, int]  # (temporal steps, patch rows, patch columns)
@@ -29,6 +30,25 @@ class VisionFeatures:
 
     merged: torch.Tensor
     deepstack: tuple[torch.Tensor, ...]
+
+
+def join_features(each: Sequence[VisionFeatures]) -> VisionFeatures:
+    """Features of several calls, in order, as those of one."""
+    if len(each) == 1:
+        return each[0]
+    levels = zip(*(features.deepstack for features in each), strict=True)
+    merged = torch.cat([features.merged for features in each])
+    return VisionFeatures(merged, tuple(torch.cat(level) for level in levels))
+
+
+@dataclass
+class _Seen:
+    """One call on its way through the blocks: x [N, width], and the merged levels so far."""
+
+    x: torch.Tensor
+    rotary: RotaryTable
+    frame_lengths: list[int]
+    deepstack: list[torch.Tensor]
 
 
 class PatchEmbed(nn.Module):
@@ -117,27 +137,39 @@ class VisionTower(nn.Module):
         self, patches: torch.Tensor, grids: Sequence[Grid], on_block: Callable[[int], None] | None = None
     ) -> VisionFeatures:
         """patches [N, 1536] on the compute device and in compute dtype; on_block(i) is called after each block."""
+        return self.see([(patches, grids)], on_block)[0]
+
+    def see(
+        self,
+        calls: Sequence[tuple[torch.Tensor, Sequence[Grid]]],
+        on_block: Callable[[int], None] | None = None,
+    ) -> list[VisionFeatures]:
+        """Several (patches, grids) in one pass over the weights; each gives to the bit what it gives alone."""
+        with Pager(self._pages(), calls[0][0].device) as pager:
+            pager.turn_to(0)
+            states = [self._begun(patches, grids) for patches, grids in calls]
+            for i, block in enumerate(self.blocks):
+                pager.turn_to(i + 1)
+                for state in states:
+                    state.x = block(state.x, state.rotary, state.frame_lengths)
+                if i in self.config.deepstack_visual_indexes:
+                    self._tap(states)
+                if on_block is not None:
+                    on_block(i)
+            pager.turn_to(len(self.blocks) + 1)
+            return [VisionFeatures(self.merger(state.x), tuple(state.deepstack)) for state in states]
+
+    def _pages(self) -> list[list[nn.Module]]:
+        """What is computed with together: the embedding, each block with the merger that taps it, the last merger."""
+        taps = dict(zip(self.config.deepstack_visual_indexes, self.deepstack_merger_list, strict=True))
+        blocks = [[block, taps[i]] if i in taps else [block] for i, block in enumerate(self.blocks)]
+        return [[self.patch_embed, self.pos_embed], *blocks, [self.merger]]
+
+    def _begun(self, patches: torch.Tensor, grids: Sequence[Grid]) -> _Seen:
         x = self.embed(patches, grids)
         rotary = vision_rotary(patch_positions(grids, self.config.spatial_merge_size), self.config, x.device)
-        frame_lengths = [h * w for t, h, w in grids for _ in range(t)]
-        deepstack = []
-        for i, block in enumerate(self.blocks):
-            x = block(x, rotary, frame_lengths)
-            if i in self.config.deepstack_visual_indexes:
-                deepstack.append(self.deepstack_merger_list[len(deepstack)](x))
-            if on_block is not None:
-                on_block(i)
-        return VisionFeatures(self.merger(x), tuple(deepstack))
+        return _Seen(x, rotary, [h * w for t, h, w in grids for _ in range(t)], [])
 
-
-def see_each(
-    tower: VisionTower, patches: torch.Tensor, grids: Sequence[Grid], on_block: Callable[[int], None] | None = None
-) -> VisionFeatures:
-    """As `tower(patches, grids)`, one reference after another: less memory at once, and no reference's features depend
-    on its neighbours. The numbers differ in the last bits from those of one call: matrix products of other sizes."""
-    sizes = [t * h * w for t, h, w in grids]
-    seen = [tower(part, [grid], on_block) for part, grid in zip(patches.split(sizes), grids, strict=True)]
-    levels = zip(*(features.deepstack for features in seen), strict=True)
-    return VisionFeatures(
-        torch.cat([features.merged for features in seen]), tuple(torch.cat(level) for level in levels)
-    )
+    def _tap(self, states: list[_Seen]) -> None:
+        for state in states:
+            state.deepstack.append(self.deepstack_merger_list[len(state.deepstack)](state.x))

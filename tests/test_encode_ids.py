@@ -210,10 +210,10 @@ def test_progress_counts_every_vision_block_and_layer(encoder):
     given = {**picture(), "pixel_values_videos": video, "video_grid_thw": video_grid}
     tokens = ids(1, block(8), block(4, VIDEO_PAD))
     encoder.encode_ids(tokens, **given, progress=lambda *call: calls.append(call))
-    total = 2 * VISION_DEPTH + TAP_LAYER  # one vision call per modality
+    total = VISION_DEPTH + TAP_LAYER  # pictures and videos pass through the tower together
     assert [(done, of) for done, of, _ in calls] == [(i + 1, total) for i in range(total)]
     what = [f"vision block {i + 1} of {VISION_DEPTH}" for i in range(VISION_DEPTH)]
-    assert [w for _, _, w in calls] == what * 2 + [f"layer {i + 1} of {TAP_LAYER}" for i in range(TAP_LAYER)]
+    assert [w for _, _, w in calls] == what + [f"layer {i + 1} of {TAP_LAYER}" for i in range(TAP_LAYER)]
 
 
 def test_progress_of_text_counts_layers_alone(encoder):

@@ -6,7 +6,6 @@ import pytest
 import torch
 from h3te.encoder import ImageReference, load_encoder
 from h3te.encoder.pixels import image_patches
-from h3te.encoder.vision import see_each
 from h3te_tests.golden_cases import CASES, pattern, references, relative_error
 from h3te_tests.tiny_weights import TAP_LAYER
 
@@ -34,20 +33,20 @@ def test_neighbours_never_change_the_features_of_a_reference(encoder):
     tower = encoder.model.visual
     seen = [image_patches(torch.from_numpy(pattern(h, w, h))) for h, w in ((96, 128), (64, 160), (160, 64))]
     grids = [tuple(patches.grid_thw[0].tolist()) for patches in seen]
-    together = see_each(tower, torch.cat([patches.pixel_values for patches in seen]), grids)
-    apart = [tower(patches.pixel_values, [grid]) for patches, grid in zip(seen, grids, strict=True)]
-    assert torch.equal(together.merged, torch.cat([features.merged for features in apart]))
-    for level, merged in enumerate(together.deepstack):
-        assert torch.equal(merged, torch.cat([features.deepstack[level] for features in apart]))
+    calls = [(patches.pixel_values, [grid]) for patches, grid in zip(seen, grids, strict=True)]
+    for features, call in zip(tower.see(calls), calls, strict=True):
+        alone = tower(*call)
+        assert torch.equal(features.merged, alone.merged)
+        assert all(map(torch.equal, features.deepstack, alone.deepstack))
 
 
-def test_steps_are_counted_for_each_call(encoder):
+def test_all_references_share_one_pass_over_the_blocks(encoder):
     calls = []
     given = [ImageReference(pattern(64, 64, seed)) for seed in range(3)]
     encoder.encode("a", given, vision_packing="per_reference", progress=lambda *call: calls.append(call))
     depth = encoder.config.vision.depth
-    assert [done for done, _, _ in calls] == list(range(1, 3 * depth + TAP_LAYER + 1))
-    assert {total for _, total, _ in calls} == {3 * depth + TAP_LAYER}
+    assert [done for done, _, _ in calls] == list(range(1, depth + TAP_LAYER + 1))
+    assert {total for _, total, _ in calls} == {depth + TAP_LAYER}
 
 
 def test_unknown_packing_is_refused(encoder):

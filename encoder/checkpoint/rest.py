@@ -17,6 +17,8 @@ from .stored_weight import StoredWeight
 
 
 class Kept:
+    held = True
+
     def __init__(self, stored: StoredWeight, tensors: Parts):
         self._stored, self._parts = stored, stored.fit(tensors)
 
@@ -31,6 +33,8 @@ class Kept:
 
 class Streamed:
     """`expect()` is called before each reading of the whole: the reader then asks for what comes next."""
+
+    held = False
 
     def __init__(self, stored: StoredWeight, files: CheckpointFiles, expect: Callable[[], None]):
         self._stored, self._files, self._expect = stored, files, expect
