@@ -46,7 +46,7 @@ def awq_folded(weights: Mapping[str, StoredWeight]) -> bool:
 def find_notes(catalog: Catalog, linears: Mapping[str, str], folded: bool, usable: bool) -> tuple[str, ...]:
     notes = (
         _mislabelled(catalog, linears),
-        None if catalog.is_gguf else _several(linears),  # there it is usual
+        _several(linears) if usable and not catalog.is_gguf else None,  # in GGUF it is usual
         _without_vision(catalog) if usable and not has_vision(catalog) else None,
         "AWQ's scale of q, k, v, gate and up is folded into the norms: never mix this file's norms with another's."
         if folded
