@@ -33,8 +33,8 @@ class _Layer:
 
     def announce(self, packing: Packing) -> None:
         """The weight will come packed: its placeholder has the packed size from now on."""
+        self.assign("weight", torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta"))
         self.packing = packing
-        self.weight = _frozen(torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta"))
 
     def store(self, rest: Rest, input_scale: torch.Tensor | None = None) -> None:
         """The weight lies at `rest` while it is not on a device; a foreign leaf gets it as a parameter."""
@@ -177,8 +177,8 @@ class TokenTable:
         self.rest: Rest | None = None
 
     def announce(self, packing: Packing) -> None:
+        self.assign("weight", torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta"))
         self.packing = packing
-        self.weight = torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta")
 
     def store(self, rest: Rest, input_scale: None = None) -> None:
         self.rest = rest

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 
 from .checkpoint.catalog import Catalog, open_catalog
-from .checkpoint.files import STORED_TYPES
 from .checkpoint.formats import resolve
 from .checkpoint.reader import CheckpointReader
 from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
@@ -88,13 +87,8 @@ def _adopt(encoder: Encoder, catalog: Catalog, reader: str) -> None:
     if found.problems:
         raise ValueError(" ".join(found.problems))
     weights = {name: found.weights[name] for name in slots.names}  # in the order of the forward pass
-    for name, stored in weights.items():
-        if stored.packing is not None:
-            slots.announce(name, stored.packing)
-        else:
-            entry = stored.parts["weight"]
-            slots.assign(name, torch.empty(entry.shape, dtype=STORED_TYPES[entry.dtype], device="meta"))
     encoder.source = CheckpointReader(catalog, weights, reader)
+    encoder.source.announce(slots, slots.names)
 
 
 def _as_tokenizer(tokenizer) -> H3Tokenizer | None:

@@ -72,7 +72,7 @@ class OurParts:
             return lambda module, args: states.save(stages.part(kind, None), args[0])
 
         def keep_arguments(module, args):
-            self.arguments[stages.part(POSITIONS, None).stage, POSITIONS] = args[1:]
+            self.arguments[stages.part(POSITIONS, None, of="table").stage, POSITIONS] = args[1:]
 
         with hooked(register), self._weights(POSITION_PREFIX), self._weights("model.language_model.embed_tokens."):
             self.encoder.encode_ids(request.ids, **request.pictures)
@@ -111,15 +111,13 @@ class OurParts:
         return [name for name in self.encoder.slots.names if name.startswith(prefix)]
 
     def _bytes(self, prefix: str) -> int:
-        return sum(self.encoder.source.catalog.entries[name].nbytes for name in self._names(prefix))
+        return sum(self.encoder.source.weights[name].nbytes for name in self._names(prefix))
 
     def _fill(self, prefix: str) -> None:
         self.encoder.source.fill(self.encoder.slots, self._names(prefix))
 
     def _drop(self, prefix: str) -> None:
-        slots = self.encoder.slots
-        for name in self._names(prefix):
-            slots.assign(name, torch.empty_like(slots.get(name), device="meta"))
+        self.encoder.source.announce(self.encoder.slots, self._names(prefix))
 
 
 def _use_released_convolution(proj: torch.nn.Module) -> None:

@@ -6,6 +6,7 @@ Contract: `weighted_parts(tree)` lists (kind, index, module, prefix) of everythi
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -60,17 +61,19 @@ POSITION_PREFIX = "model.visual.pos_embed."
 
 
 class Stages:
-    """Which stage a call of a part belongs to: each modality's turn begins with its patch embedding."""
+    """Which stage a call of a part belongs to: the first call of each part is the first modality's, and so on."""
 
     def __init__(self, modalities: list[str]):
-        self._waiting, self._now = list(modalities), ""
+        self._modalities = modalities
+        self._calls: Counter[tuple] = Counter()
 
-    def part(self, kind: str, index: int | None) -> Part:
+    def part(self, kind: str, index: int | None, of: str = "") -> Part:
+        """of: who asks, where several ask about the same call."""
         if kind in (LAYER, DECODER_INPUT):
             return Part("decoder", kind, index)
-        if kind == PATCHES:
-            self._now = self._waiting.pop(0)
-        return Part(self._now, kind, index)
+        call = self._calls[kind, index, of]
+        self._calls[kind, index, of] += 1
+        return Part(self._modalities[call], kind, index)
 
 
 class States:

@@ -14,10 +14,9 @@ pytest.importorskip("torchvision")
 
 import parity
 import parity_report
-from h3te_tests.checkpoint_files import write_single
 from h3te_tests.demo_host import demo_folder  # noqa: F401 (fixture)
-from h3te_tests.tiny_weights import tiny_weights
 from official_path import OfficialPath
+from packed_files import write_packed
 from parity_ours import OurParts
 
 
@@ -62,10 +61,19 @@ def test_other_checkpoint_of_another_width_is_refused(demo_folder, tiny_checkpoi
         parity._check_same_model(*encoders, tiny_checkpoint)
 
 
-def test_packed_file_is_refused_with_the_loaders_words(demo_folder, comfy_folder, tmp_path):  # noqa: F811
-    needed = [name for name, _ in tiny_weights() if name != "lm_head.weight"]
-    packed = write_single(tmp_path / "packed.safetensors", needed, dtype=torch.float8_e4m3fn)
-    with pytest.raises(ValueError, match=r"packed\.safetensors: expected bf16.*fp8"):
+def test_packed_file_against_the_bf16_folder_tells_the_error_by_depth(demo_folder, comfy_folder, tmp_path, capsys):  # noqa: F811
+    packed = write_packed(demo_folder, tmp_path / "packed.safetensors", "int8_convrot")
+    parsed = command(demo_folder, "--against", packed, "--layers", 3, "--request", "text")
+    assert parity.run(parsed, comfy_folder, tmp_path) == 0
+    errors = json.loads((tmp_path / "report.json").read_text())["against"]
+    depth = [row["relative"] for row in errors if row["part"].startswith("layer")]
+    assert len(depth) == 3 and all(1e-4 < error < 0.1 for error in depth)
+    assert "packed.safetensors against" in capsys.readouterr().out
+
+
+def test_unserved_packed_file_is_refused_with_the_loaders_words(demo_folder, comfy_folder, tmp_path):  # noqa: F811
+    packed = write_packed(demo_folder, tmp_path / "packed.safetensors", "mxfp8")
+    with pytest.raises(ValueError, match=r"packed\.safetensors: expected nvfp4, int8.*got mxfp8"):
         parity.run(command(demo_folder, "--against", packed), comfy_folder, tmp_path)
 
 

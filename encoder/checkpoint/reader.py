@@ -16,7 +16,7 @@ import torch
 
 from ..weights import WeightSlots
 from .catalog import Catalog
-from .files import CheckpointFiles, shaped
+from .files import STORED_TYPES, CheckpointFiles, shaped
 from .header import TensorEntry
 from .rest import Kept, Streamed
 from .stored_weight import StoredWeight
@@ -43,6 +43,16 @@ class CheckpointReader:
     @property
     def opened(self) -> list[Path]:
         return self.files.opened
+
+    def announce(self, slots: WeightSlots, names: Iterable[str]) -> None:
+        """Placeholders in the stored form for the named weights; what was there is dropped."""
+        for name in names:
+            stored = self.weights[name]
+            if stored.packing is not None:
+                slots.announce(name, stored.packing)
+            else:
+                entry = stored.parts["weight"]
+                slots.assign(name, torch.empty(entry.shape, dtype=STORED_TYPES[entry.dtype], device="meta"))
 
     def fill(
         self, slots: WeightSlots, names: Iterable[str], progress: Callable[[int, int, str], None] | None = None
