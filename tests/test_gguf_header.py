@@ -20,7 +20,7 @@ from h3te_tests.gguf_files import write_sparse_gguf
 VOCABULARY = 151_936
 
 
-def write_small(path: Path, padding: bool = True) -> Path:
+def write_small(path: Path, padding: bool = True, parts: int = 0) -> Path:
     """Two tensors and a few key-values."""
     writer = gguf.GGUFWriter(path, "qwen3vl")
     writer.add_uint32("qwen3vl.block_count", 64)
@@ -29,6 +29,8 @@ def write_small(path: Path, padding: bool = True) -> Path:
     writer.add_array("tokenizer.ggml.scores", [0.5] * 100)
     writer.add_array("nothing", [1, 2])
     writer.add_bool("h3te_demo", True)
+    if parts:
+        writer.add_uint16("split.count", parts)
     writer.add_tensor("one", np.arange(24, dtype=np.float32).reshape(4, 6))
     writer.add_tensor("two", np.zeros((3, 34), dtype=np.uint8), raw_dtype=gguf.GGMLQuantizationType.Q8_0)
     writer.write_header_to_file()
@@ -170,8 +172,16 @@ def test_tensor_of_broken_blocks_and_overlapping_tensors_are_refused(tmp_path):
 
     with pytest.raises(ValueError, match=r"expected 'a' \(Q8_0 \[33\]\) to be whole blocks of 32 values"):
         read_gguf(write(33, 64))
-    with pytest.raises(ValueError, match="expected tensors without overlap, got 'b'"):
+    with pytest.raises(ValueError, match="expected tensors without overlap at multiples of 32 bytes, got 'b'"):
         read_gguf(write(64, 32))
+    with pytest.raises(ValueError, match="expected tensors without overlap at multiples of 32 bytes, got 'b'"):
+        read_gguf(write(32, 35))
+
+
+def test_one_part_of_a_split_file_is_refused(tmp_path):
+    path = write_small(tmp_path / "m-00001-of-00003.gguf", parts=3)
+    with pytest.raises(ValueError, match=r"expected a whole GGUF file, got one of 3 parts.*llama-gguf-split --merge"):
+        read_gguf(path)
 
 
 def test_absent_package_is_named_with_what_to_install(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ Nothing stays open or mapped. Source: the GGUF format, versions 2 and 3, little-
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -20,6 +20,7 @@ Value = str | int | float | bool | list
 _START = struct.Struct("<4sIQQ")  # magic, version, tensors, key-values
 _VERSIONS = (2, 3)
 _MOST = 100_000  # tensors, key-values
+_LEAST_ALIGNMENT = 8  # of the format; scales in the blocks are read as float16
 _AGAIN = "The file is damaged: download it again."
 
 
@@ -47,6 +48,7 @@ def read_gguf(path: Path) -> GgufHeader:
     with path.open("rb") as file:
         _check_start(path, file.read(_START.size), size)
     parsed = _parse(path, size)
+    _check_whole(path, parsed.values)
     entries = [_entry(path, *tensor) for tensor in parsed.tensors]
     _check_complete(path, size, parsed.alignment, entries)
     return GgufHeader({entry.stored_name: entry for entry in entries}, parsed.values)
@@ -128,6 +130,15 @@ def _value(field) -> Value | None:
     return [field.parts[i].tolist()[0] for i in field.data]
 
 
+def _check_whole(path: Path, values: Mapping[str, Value]) -> None:
+    count = values.get("split.count", 1)
+    if isinstance(count, int) and count > 1:
+        raise ValueError(
+            f"{path.name}: expected a whole GGUF file, got one of {count} parts. Join them with llama.cpp's "
+            "llama-gguf-split --merge, or use a file that is not split."
+        )
+
+
 def _entry(
     path: Path, name: str, kind: str, values: int, stored: int, shape: tuple[int, ...], offset: int
 ) -> TensorEntry:
@@ -140,13 +151,13 @@ def _entry(
 
 
 def _check_complete(path: Path, size: int, alignment: int, entries: Iterable[TensorEntry]) -> None:
-    """Tensors do not overlap, and the file ends with the last one, or with the padding behind it."""
-    end = 0
+    """Tensors are aligned and do not overlap; the file ends with the last one, or with the padding behind it."""
+    end, step = 0, max(alignment, _LEAST_ALIGNMENT)
     for entry in sorted(entries, key=lambda entry: entry.offset):
-        if entry.offset < end:
+        if entry.offset < end or entry.offset % step:
             raise ValueError(
-                f"{path.name}: expected tensors without overlap, got {entry.stored_name!r} at byte {entry.offset:,} "
-                f"before the end of another at {end:,}. {_AGAIN}"
+                f"{path.name}: expected tensors without overlap at multiples of {step} bytes, got "
+                f" {entry.stored_name!r} at byte {entry.offset:,}, {end:,} being free. {_AGAIN}"
             )
         end = entry.offset + entry.nbytes
     padded = -(-end // alignment) * alignment

@@ -23,9 +23,10 @@ def nibbles(codes: torch.Tensor) -> torch.Tensor:
 
 
 def _fifth_bits(blocks: torch.Tensor, at: int) -> torch.Tensor:
-    """Bit j of the 32 bits at byte `at`, as 0 or 16 for value j: uint8 [n, 32]."""
-    bits = blocks[:, at : at + 4, None] >> torch.arange(8, dtype=torch.uint8, device=blocks.device)
-    return (bits & 1).mul_(16).flatten(1)
+    """Bit j of the 32 bits at byte `at`, as 0 or 16 for value j: uint8 [n, 32]. Eight at once, by a table of bytes."""
+    every, bit = (torch.arange(n, dtype=torch.uint8, device=blocks.device) for n in (256, 8))
+    table = ((every[:, None] >> bit) & 1).mul_(16).view(torch.int64).flatten()
+    return table.index_select(0, blocks[:, at : at + 4].flatten().int()).view(torch.uint8).view(-1, 32)
 
 
 def q8_0(blocks: torch.Tensor) -> torch.Tensor:
