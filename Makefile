@@ -19,7 +19,7 @@ test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-wide: ## the encoder at its real width against transformers: 6.7 GB of disk, under 9 GB of memory, minutes
 	@$(PYTHON) scripts/test_wide.py $(ARGS)
-test-versions: ## the official path of transformers 4.57, 5.5, 5.15 and the newest; writes docs/transformers-versions.md
+test-versions: ## the official path of transformers 4.57, 5.5, 5.15 and the newest, and the patches; writes docs/transformers-*.md
 	@$(PYTHON) scripts/test_versions.py
 test-host: ## the tests that need a ComfyUI, against yours: COMFYUI_PATH=/path/to/ComfyUI
 	@$(PYTHON) scripts/test_host.py $(ARGS)

@@ -1,5 +1,6 @@
 """The official path of several releases of transformers against our encoder; writes docs/transformers-versions.md.
 
+Then the same releases and 5.14, unpatched and patched (test_patches.py, docs/transformers-patches.md).
 Each release is installed into `.comfyui/transformers/` once (about 45 MB of download, no other torch) and runs in a
 process of its own. Exits with 1, and names every figure, when something is not as the document says.
 """
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 
 import layout
+import test_patches
 from setup import enter
 from transformers_versions import AGAIN, VERSIONS, provide
 from versions_report import DOCUMENT, document
@@ -80,4 +82,4 @@ def main(host: Path) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(enter()))
+    sys.exit(main(enter()) | test_patches.main())

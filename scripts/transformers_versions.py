@@ -17,14 +17,17 @@ from package_installer import drop_cache, install, installed
 FOLDER = layout.COMFY / "transformers"
 _HUB_1 = ("huggingface_hub==1.33.0", "tokenizers==0.22.2", "httpx==0.28.1", "httpcore==1.0.9")
 # Release -> what it needs that .venv has in another version. The last 4.x, the last 5.5, the first release with the
-# position interpolation that H3 was released with, and the newest.
+# position interpolation that H3 was released with, and the newest. 5.14 is for the patches: the vision tower of 5.9 to
+# 5.14 is another again.
 PACKAGES = {
     "4.57.6": ("huggingface_hub==0.36.2", "tokenizers==0.22.2"),
     "5.5.4": _HUB_1,
+    "5.14.1": _HUB_1,
     "5.15.0": _HUB_1,
     "5.24.0": ("huggingface_hub==2.4.0", "tokenizers==0.23.3"),
 }
-VERSIONS = tuple(PACKAGES)
+PATCHED_VERSIONS = tuple(PACKAGES)
+VERSIONS = tuple(version for version in PACKAGES if version != "5.14.1")
 AGAIN = "python scripts/test_versions.py"
 _STEP = "transformers"
 
