@@ -157,7 +157,7 @@ def _check_complete(path: Path, size: int, alignment: int, entries: Iterable[Ten
         if entry.offset < end or entry.offset % step:
             raise ValueError(
                 f"{path.name}: expected tensors without overlap at multiples of {step} bytes, got "
-                f" {entry.stored_name!r} at byte {entry.offset:,}, {end:,} being free. {_AGAIN}"
+                f"{entry.stored_name!r} at byte {entry.offset:,}, {end:,} being free. {_AGAIN}"
             )
         end = entry.offset + entry.nbytes
     padded = -(-end // alignment) * alignment
