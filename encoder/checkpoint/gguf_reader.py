@@ -16,7 +16,7 @@ import numpy as np
 
 MOST_KEPT = 64  # numbers of an array that are kept: shapes, rotary sections, flags per block
 MOST_STRING = 1 << 24  # bytes; a chat template has thousands
-MOST_ITEMS = 1 << 24  # of an array; vocabularies have a few 100,000
+MOST_ITEMS = 1 << 22  # of an array; vocabularies have a few 100,000
 MOST_AXES = 8
 _LENGTH = struct.Struct("<Q")
 _OVERRIDDEN = {
