@@ -101,6 +101,13 @@ def test_every_model_file_has_its_download(workflow):
         )
 
 
+def test_text_encoder_is_the_file_most_people_have_and_the_note_says_the_others(workflow):
+    (loader,) = [node for node in workflow["nodes"] if node["type"] == "H3TELoadTextEncoder"]
+    assert loader["widgets_values"][0] == "qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors"
+    (note,) = [node["widgets_values"][0] for node in workflow["nodes"] if node["type"] == "MarkdownNote"]
+    assert all(name in note for name in (loader["widgets_values"][0], "int8_convrot", "bf16", "GGUF", "Doctor"))
+
+
 def test_encode_node_feeds_guider_and_sampler_without_a_negative(workflow):
     nodes = by_id(workflow)
     kinds = {(nodes[a]["type"], nodes[b]["type"], kind) for _, a, _, b, _, kind in workflow["links"]}
