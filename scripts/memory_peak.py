@@ -1,16 +1,42 @@
-"""The most memory that this process takes while something runs, sampled in a thread.
+"""How much memory this process takes: now, at most so far, and at most while something runs, sampled in a thread.
 
-Contract: `with MemoryPeak() as peak: ...`, then `peak.private` (bytes above the start that no file backs; Linux only,
-else None) and `peak.resident` (bytes above the start, mapped files included).
+Contract: `resident()`, `private()` (what no file backs; Linux only, else None) and `peak()` in bytes;
+`with MemoryPeak() as peak: ...`, then `peak.private` and `peak.resident`, the most above the start.
 """
 
 from __future__ import annotations
 
+import sys
 import threading
+from pathlib import Path
 
-from measure_encode import private, resident
+import psutil
 
 INTERVAL = 0.01  # seconds
+
+
+def resident() -> int:
+    """Resident bytes, mapped files included."""
+    return psutil.Process().memory_info().rss
+
+
+def private() -> int | None:
+    """Bytes of anonymous memory: not backed by a file."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+
+
+def peak() -> int:
+    """The most that was ever resident."""
+    if sys.platform == "win32":
+        return psutil.Process().memory_info().peak_wset
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return used if sys.platform == "darwin" else used * 1024
 
 
 class MemoryPeak:
