@@ -1,7 +1,7 @@
 """The main job on this machine, proven: a real ComfyUI encodes real pictures with our nodes, and every claim is
 checked.
 
-    python scripts/demo.py                             demo weights (generated), about two minutes
+    python scripts/demo.py                             demo weights (generated), one to two minutes
     python scripts/demo.py --checkpoint PATH           the same rows on your own file or folder
     python scripts/demo.py --ui                        leaves ComfyUI open for the browser
 
@@ -28,7 +28,10 @@ def main() -> int:
     started = time.perf_counter()
     try:
         checkpoint = _checkpoint(parsed.checkpoint, host)
-        return _open_for_browser(host, checkpoint, parsed.port) if parsed.ui else _prove(host, checkpoint, started)
+        packed = {} if parsed.checkpoint else _packed(checkpoint)
+        if parsed.ui:
+            return _open_for_browser(host, checkpoint, parsed.port)
+        return _prove(host, checkpoint, packed, started)
     except (SetupError, ValueError, RuntimeError, OSError) as error:
         print(f"\ndemo: {error}", file=sys.stderr)
         return 1
@@ -39,7 +42,9 @@ def main() -> int:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Run the main job in a real ComfyUI and check every claim.")
-    parser.add_argument("--checkpoint", type=Path, help="your own text encoder: a .safetensors file or a folder")
+    parser.add_argument(
+        "--checkpoint", type=Path, help="your own text encoder: a .safetensors or .gguf file, or a folder"
+    )
     parser.add_argument("--ui", action="store_true", help="leave ComfyUI open and print its address")
     parser.add_argument("--port", type=int, help="the port for --ui (default: any free one)")
     return parser.parse_args()
@@ -49,6 +54,12 @@ def _checkpoint(path: Path | None, host: Path):
     import given_checkpoint
 
     return given_checkpoint.given(path, host, "demo") if path else given_checkpoint.demo(host, "demo")
+
+
+def _packed(checkpoint) -> dict[str, Path]:
+    import demo_packed
+
+    return demo_packed.make(checkpoint.path, "demo")
 
 
 def _server(host: Path, checkpoint, port: int | None = None):
@@ -63,8 +74,10 @@ def _server(host: Path, checkpoint, port: int | None = None):
     return ComfyServer(host, port=port, model_folders=folders)
 
 
-def _prove(host: Path, checkpoint, started: float) -> int:
+def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> int:
     import demo_claims
+    import demo_memory_claims
+    import demo_packed_claims
     import demo_report
 
     claims = []
@@ -81,8 +94,12 @@ def _prove(host: Path, checkpoint, started: float) -> int:
         version = server.version
         collect(demo_claims.graph_claims(server, checkpoint, say))
         collect(demo_claims.stop_claims(server, checkpoint, say))
-        collect(demo_claims.memory_claims(server, checkpoint, say))
+        collect(demo_memory_claims.memory_claims(server, checkpoint, say))
+        if packed:
+            collect(demo_packed_claims.packed_claims(server, checkpoint, packed, say))
         demo_report.keep_conditioning(server, RESULTS)
+    if not packed:
+        collect(demo_packed_claims.streamed_claims(checkpoint, say))
     collect(demo_claims.official_claims(checkpoint, say))
     demo_report.draw(checkpoint, RESULTS)
     seconds = time.perf_counter() - started

@@ -23,6 +23,7 @@ TITLES = {
     2: "The node graph in ComfyUI against the encoder called directly",
     3: "Files and memory",
     4: "Stop",
+    5: "Packed files: nvfp4_awq, int8_convrot, GGUF; reading layer by layer",
 }
 DEMO_WARNING = "demo weights: output is meaningless (exactness, files, memory and Stop are real)"
 

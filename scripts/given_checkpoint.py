@@ -53,7 +53,7 @@ def given(path: Path, host: Path, who: str) -> Checkpoint:
 
 
 def lone_folder(path: Path) -> Path:
-    """A folder that holds nothing but a link to `path`, for ComfyUI to search.
+    """A folder that holds nothing but links to `path` and to the vision file of a GGUF, for ComfyUI to search.
 
     ComfyUI walks every folder below a model folder, along links: beside the checkpoint may lie a whole home directory,
     or this clone, whose ComfyUI links back to it. Where no link can be made, it is the checkpoint's own folder.
@@ -61,16 +61,28 @@ def lone_folder(path: Path) -> Path:
     path = path.absolute()
     folder = layout.TEMP / "given" / hashlib.sha256(str(path).encode()).hexdigest()[:12]
     folder.mkdir(parents=True, exist_ok=True)
-    link = folder / path.name
     if path.is_dir():
-        comfy_install.link_folder(path, link)
+        comfy_install.link_folder(path, folder / path.name)
         return folder
-    link.unlink(missing_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    return folder if all(_linked(file, folder / file.name) for file in (path, *_companions(path))) else path.parent
+
+
+def _companions(path: Path) -> list[Path]:
+    """The second file of a GGUF, which the loader looks for beside the first."""
+    if path.suffix.lower() != ".gguf":
+        return []
+    needed = h3te_module("encoder").inspect_checkpoint(path).files_needed
+    return [file for file in needed if file.name != path.name]
+
+
+def _linked(file: Path, link: Path) -> bool:
     for make in (link.symlink_to, link.hardlink_to):  # Windows asks for a privilege to make the first
         with suppress(OSError):
-            make(path)
-            return folder
-    return path.parent
+            make(file)
+            return True
+    return False
 
 
 def official_tokenizer(tokenizer: Path) -> Path:

@@ -10,11 +10,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import demo_checkpoint
+import demo_packed
 import demo_tokenizer
 import demo_weights
+import given_checkpoint
+import layout
 import numpy as np
 import pytest
 import torch
+from h3te.encoder import inspect_checkpoint
 from h3te.encoder.tokens import H3_TOKENS
 from safetensors import safe_open
 
@@ -283,3 +287,69 @@ def test_single_file_holds_the_weights_of_the_folder(made, tmp_path):
             if short:
                 with safe_open(made / shard, framework="pt") as sharded:
                     assert torch.equal(single.get_tensor(short), sharded.get_tensor(released)), released
+
+
+@pytest.fixture(scope="module")
+def packed(made, tmp_path_factory) -> dict[str, Path]:
+    """The packed files beside a copy of the demo folder."""
+    folder = tmp_path_factory.mktemp("models") / "h3te-demo"
+    shutil.copytree(made, folder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(layout, "TEMP", tmp_path_factory.mktemp("temp"))
+        return demo_packed.make(folder, "test")
+
+
+@pytest.mark.parametrize(
+    ("kind", "format"),
+    [
+        ("nvfp4_awq", "nvfp4 with AWQ scales, int8 embedding"),
+        ("int8_convrot", "int8 convrot, bf16 embedding"),
+        ("gguf", "Q8_0"),
+    ],
+)
+def test_packed_demo_file_is_named_as_the_real_one_and_is_what_it_says(packed, kind, format):
+    report = inspect_checkpoint(packed[kind])
+    assert report.problems == ()
+    assert report.is_demo and report.has_vision and report.format == format
+    assert report.bytes_needed < 0.9 * 45e6  # bf16: 45 MB
+    assert packed[kind].name.startswith("qwen3vl_32b_minimax_h3_") and "h3te-demo" in packed[kind].name
+
+
+def test_packed_demo_files_are_made_once_and_again_when_cut(packed, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(layout, "TEMP", tmp_path)
+    folder, file = packed["gguf"].with_name("h3te-demo"), packed["nvfp4_awq"]
+    whole, before = file.read_bytes(), {path: path.stat().st_mtime_ns for path in packed.values()}
+    assert demo_packed.make(folder, "test") == packed
+    assert {path: path.stat().st_mtime_ns for path in packed.values()} == before
+    file.write_bytes(whole[: len(whole) // 2])
+    demo_packed.make(folder, "test")
+    assert file.read_bytes() == whole
+    assert capsys.readouterr().out == f"test: made the demo checkpoint as {file.name}\n"
+
+
+def test_somebody_elses_file_in_a_packed_files_place_is_kept(made, tmp_path):
+    folder = tmp_path / "h3te-demo"
+    shutil.copytree(made, folder)
+    file = tmp_path / demo_packed.FILES["nvfp4_awq"]
+    file.write_bytes(b"real weights")
+    with pytest.raises(ValueError, match=r"got something else at .*Move it away; nothing was changed"):
+        demo_packed.make(folder, "test")
+    assert file.read_bytes() == b"real weights"
+
+
+def test_broken_files_are_told_by_the_doctor_and_deleted_again(packed):
+    folder = packed["gguf"].with_name("h3te-demo")
+    with demo_packed.broken(folder, packed["nvfp4_awq"]) as broken:
+        problems = {what: inspect_checkpoint(file).problems for what, file in broken.items()}
+    assert "as its header says" in problems["truncated"][0]
+    assert "mxfp8" in problems["mxfp8"][0]
+    assert not any(file.exists() for file in broken.values())
+
+
+def test_given_gguf_is_shown_with_its_vision_file_and_nothing_else(packed, tmp_path, monkeypatch):
+    monkeypatch.setattr(layout, "TEMP", tmp_path)
+    for _ in range(2):
+        folder = given_checkpoint.lone_folder(packed["gguf"])
+        names = {file.name for file in folder.iterdir()}
+        assert names == {packed["gguf"].name, "mmproj-" + packed["gguf"].name}
+        assert inspect_checkpoint(folder / packed["gguf"].name).problems == ()
