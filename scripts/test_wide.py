@@ -1,6 +1,6 @@
 """Runs the tests at the released width (tests/wide): few layers, the whole vision tower, bf16, against transformers.
 
-Writes random weights once to .comfyui/wide (6.7 GB, kept; `make clean` deletes them). Arguments go to pytest.
+Writes random weights once to .comfyui/wide (13 GB, kept; `make clean` deletes them). Arguments go to pytest.
 """
 
 from __future__ import annotations

@@ -1,0 +1,65 @@
+"""Speed and memory against others, side by side: each measurement in a process of its own, taking turns, medians.
+
+    python scripts/bench.py              every benchmark
+    python scripts/bench.py load unpack  only these
+    python scripts/bench.py --rounds 3   fewer rounds
+
+`make bench` and `make bench ARGS="load --rounds 3"` are the same. Generated files are kept in .comfyui (`make clean`
+deletes them); figures are written to benchmarks/results/, with what matters of the machine. Close other programs first:
+the printed load average says whether they were at work. The exit status is 1 when a target is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+import time
+from pathlib import Path
+
+import layout
+import setup
+
+NAMES = ("load", "unpack", "stream", "depth")
+
+
+def main() -> int:
+    parsed = _arguments()
+    host = setup.enter()
+    sys.path.append(str(layout.ROOT / "benchmarks"))
+    try:
+        passed = [run(name, parsed.rounds, host) for name in parsed.names or NAMES]
+        return int(not all(passed))
+    except (RuntimeError, ValueError, OSError) as error:
+        print(f"\nbench: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nbench: stopped", file=sys.stderr)
+        return 130
+
+
+def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure speed and memory against others.")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(NAMES)}; none: all")
+    parser.add_argument("--rounds", type=int, default=5, help="how often each case is measured (5)")
+    parsed = parser.parse_args(arguments)
+    unknown = [name for name in parsed.names if name not in NAMES]
+    if unknown or parsed.rounds < 1:
+        parser.error(f"expected benchmarks among {', '.join(NAMES)} and at least one round, got {unknown or parsed}")
+    return parsed
+
+
+def run(name: str, rounds: int, host: Path) -> bool:
+    """One benchmark: prints and writes what it found; returns whether its targets are met."""
+    from machine import load_average
+
+    before, started = load_average(), time.monotonic()
+    print(f"\n== {name} (load average before: {before})", flush=True)
+    verdict = importlib.import_module(f"bench_{name}").bench(rounds, host)
+    written = verdict.write(before).relative_to(layout.ROOT)
+    print(f"{verdict.text()}\n  {written} written, {time.monotonic() - started:.0f} s", flush=True)
+    return verdict.passed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
