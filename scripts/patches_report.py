@@ -26,8 +26,11 @@ def scene_cell(pair: list[str]) -> str:
 def drift_cell(measured: dict, dtype: str) -> str:
     """The drift unpatched and of a chosen tower patched."""
     before, after = (measured["drift"][kind][dtype] for kind in ("unpatched", "chosen"))
-    cells = [EQUAL if figure == 0 else f"{figure:.1e}" for figure in (before, after)]
-    return " → ".join(dict.fromkeys(cells))
+    return " → ".join(dict.fromkeys(figure_cell(figure) for figure in (before, after)))
+
+
+def figure_cell(figure: float) -> str:
+    return EQUAL if figure == 0 else f"{figure:.1e}"
 
 
 def scene_rows(results: dict[str, dict]) -> list[tuple[str, ...]]:
@@ -40,6 +43,17 @@ def drift_rows(results: dict[str, dict]) -> list[tuple[str, ...]]:
     ours = [result["models"][OURS] for result in results.values()]
     dtypes = {"float32": "float32", "bfloat16": "bf16"}
     return [(name, *(drift_cell(model, dtype) for model in ours)) for dtype, name in dtypes.items()]
+
+
+def official_rows(results: dict[str, dict]) -> list[tuple[str, ...]]:
+    """The official backend against the encoder, by dtype and patch embedding."""
+    kinds = {"convolution": "with the released convolution", "delivered": "as delivered"}
+    dtypes = {"float32": "float32", "bfloat16": "bf16"}
+    return [
+        (f"{name}, {kind}", *(figure_cell(r["official"][dtype][key]) for r in results.values()))
+        for key, kind in kinds.items()
+        for dtype, name in dtypes.items()
+    ]
 
 
 def _as_ours(result: dict, model: str) -> str:
@@ -76,6 +90,7 @@ def document(results: dict[str, dict]) -> str:
     return TEXT.format(
         torch=next(iter(results.values()))["versions"]["torch"],
         scenes=_table(("", *results), [generations, *scene_rows(results)]),
+        official=_table(("", *results), official_rows(results)),
         drift=_table(("", *results), drift_rows(results)),
         siblings=_table(("vision tower", *results), sibling_rows(results)),
         operations=", ".join(f"`{name}`" for name in _operations(results)),
@@ -115,6 +130,14 @@ block. Unpatched → patched, a tower built by our backend; the towers of other 
 `for_transformers("all")` asks for all of them. The last digits depend on the processor.
 
 {drift}
+
+## The official backend
+
+`nodes/official`: transformers' model on the weights of our encoder, patched, against the encoder; hidden states of text
+with two images and a video, largest difference. As delivered our patch embedding is a matrix product, not the released
+convolution.
+
+{official}
 
 ## Models that share the code
 

@@ -40,6 +40,7 @@ def report() -> dict:
     import torch
     import transformers
     from h3te.patches.qwen3_vl import families
+    from h3te_tests.patch_official import differences
     from h3te_tests.patch_scenes import measure
 
     torch.set_num_threads(1)
@@ -50,6 +51,7 @@ def report() -> dict:
         "versions": versions,
         "models": models,
         "unlisted": unlisted(),
+        "official": differences(),
         "seconds": time.monotonic() - started,
     }
 

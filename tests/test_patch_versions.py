@@ -40,7 +40,12 @@ def results() -> dict[str, dict]:
             if patches_verdict.release(version) >= first
         ]
         models = {name: copy.deepcopy(model(version)) for name in sorted(names, reverse=True)}
-        found[version] = {"models": models, "unlisted": [], "versions": {"torch": "2.0", "transformers": version}}
+        found[version] = {
+            "models": models,
+            "unlisted": [],
+            "official": {dtype: {"convolution": 0.0, "delivered": 1e-5} for dtype in DTYPES},
+            "versions": {"torch": "2.0", "transformers": version},
+        }
     return found
 
 
@@ -88,6 +93,14 @@ def test_a_model_left_alone_and_an_unlisted_one_are_problems(results):
     ]
 
 
+def test_an_official_backend_that_differs_is_a_problem(results):
+    results["5.15.0"]["official"]["float32"] = {"convolution": 1e-7, "delivered": 1e-3}
+    assert problems(results) == [
+        "transformers 5.15.0: float32: the official backend differs by 1e-07 from the encoder",
+        "transformers 5.15.0: float32: the patch embedding alone makes a difference of 0.001",
+    ]
+
+
 def test_the_scenes_of_one_release_are_the_scenes_of_all():
     from_scenes = pytest.importorskip("h3te_tests.patch_scenes").SCENES
     assert list(from_scenes) == list(patches_verdict.FAILS) == list(patches_report.ORDER)
@@ -103,6 +116,8 @@ def test_the_document_holds_every_release_and_ends_every_scene_well():
         wanted = ["**fails** → passes" if scene in patches_verdict.must_fail(v) else "passes" for v in VERSIONS]
         assert cells[scene] == wanted
     assert all(cell.endswith("equal") for name in ("float32", "bf16") for cell in cells[name])
+    released = [cells[f"{name}, with the released convolution"] for name in ("float32", "bf16")]
+    assert released == [["equal"] * len(VERSIONS)] * 2
     assert "DIFFERS" not in text
 
 
