@@ -7,10 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from h3te.encoder import build_encoder
+from h3te.encoder import build_encoder, load_encoder
 from h3te.encoder.pixels import PATCH_WIDTH, Patches
 from h3te.encoder.tokens import IMAGE_PAD, VISION_END, VISION_START
-from h3te.nodes.host.memory import plan_request, text_bytes, vision_bytes
+from h3te.nodes.host.memory import PAGES, plan_request, text_bytes, vision_bytes, weights_in_use
+from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
+from h3te_tests.gguf_files import write_sparse_gguf
+from h3te_tests.packed_headers import PACKED, write_packed
 from h3te_tests.tiny_weights import tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -111,3 +114,91 @@ def test_plan_grows_with_dtype_and_cast_weights(wide):
 def test_parts_of_the_plan_are_linear(wide):
     assert text_bytes(wide.config.text, 20, 2) == 2 * text_bytes(wide.config.text, 10, 2)
     assert vision_bytes(wide.config.vision, 20, 2) == 2 * vision_bytes(wide.config.vision, 10, 2)
+
+
+NOTHING = SimpleNamespace(image=None, video=None)
+DOWN = "qwen3vl_32b.transformer.model.layers.0.mlp.down_proj.weight"
+
+
+@pytest.fixture
+def open_wide(comfy, monkeypatch, tmp_path):  # noqa: F811
+    """An encoder of released widths over an empty file of some format, for a device where nothing is resident."""
+    from h3te.encoder import attention
+    from h3te.nodes.host.leaf import HostOps
+
+    kernel = SimpleNamespace(scaled_dot_product_attention=lambda query, *_, **__: torch.empty_like(query))
+    monkeypatch.setattr(attention, "F", kernel)
+
+    def open_file(kind: str, reader: str = "mmap"):
+        path = tmp_path / ("wide.gguf" if kind == "gguf" else "wide.safetensors")
+        config = wide_config()
+        if kind == "gguf":
+            write_sparse_gguf(path, "A", config)
+        else:
+            write_packed(path, PACKED[kind](config))
+        encoder = load_encoder(path, device=META, tap_layer=3, ops=HostOps, reader=reader)
+        encoder.materialise()
+        return encoder
+
+    return open_file
+
+
+def tree_of(encoder):
+    from h3te.nodes.host.tree import HostTree
+
+    return HostTree(encoder)
+
+
+def resting(module) -> list:
+    return [leaf for leaf in module.modules() if getattr(leaf, "rest", None) is not None]
+
+
+def measured(encoder, tokens: int) -> int:
+    """Peak of a text; what a thread fetches ahead is seen here only once it is used, so the coming page is added."""
+    ids = torch.tensor([100] * tokens)
+    known = [encoder.slots.get(name) for name in encoder.slots.names]
+    known += [part for leaf in resting(encoder) if leaf.rest.held for part in leaf.rest.parts().values()]
+    with LiveBytes([ids, *known]) as held:
+        encoder.encode_ids(ids)
+    coming = resting(encoder.model.language_model.layers[0])
+    return held.peak + sum(leaf.weight.numel() * leaf.weight.element_size() for leaf in coming)
+
+
+@pytest.mark.parametrize("kind", ["nvfp4_awq", "int8_convrot", "int8_tensor", "fp8_row", "fp8_blocks", "gguf"])
+@pytest.mark.parametrize(("tokens", "above"), [(64, 1.05), (4000, 1.3)])
+def test_plan_covers_unpacking_and_what_is_fetched_ahead(open_wide, kind, tokens, above):
+    """Long texts: the largest activations and the largest matrix are not there at the same time, but counted so."""
+    encoder = open_wide(kind)
+    plan = plan_request(encoder.config, NOTHING, tokens, encoder.dtype, weights_in_use(tree_of(encoder), META))
+    assert 1.0 <= plan.activations / measured(encoder, tokens) <= above
+
+
+@pytest.mark.parametrize("kind", ["nvfp4_awq", "int8_tensor", "gguf"])
+def test_plan_covers_a_lora_on_a_packed_matrix(comfy, open_wide, kind):  # noqa: F811
+    from h3te.nodes.host.clip import make_patcher
+
+    encoder = open_wide(kind)
+    patcher = make_patcher(tree_of(encoder), META, torch.device("cpu"))
+    plain = weights_in_use(patcher.model, META, patcher.patches)
+    lora = {"x.lora_up.weight": torch.empty(5120, 8), "x.lora_down.weight": torch.empty(8, 25600)}
+    patcher.add_patches(comfy.lora.load_lora(lora, {"x": DOWN}), 0.5)
+    patcher.partially_load(META, 1)
+    more = weights_in_use(patcher.model, META, patcher.patches)
+    assert more > plain + 1e9
+    plan = plan_request(encoder.config, NOTHING, 64, encoder.dtype, more)
+    assert 1.0 <= plan.activations / measured(encoder, 64) <= 1.1
+    patcher.detach()
+
+
+def test_weights_in_memory_are_not_fetched_for_a_cpu(open_wide):
+    tree = tree_of(open_wide("int8_tensor"))
+    on_cpu, elsewhere = weights_in_use(tree, torch.device("cpu")), weights_in_use(tree, META)
+    layer = sum(p.numel() for p in tree.encoder.model.language_model.layers[0].parameters() if p.dtype == torch.uint8)
+    assert elsewhere - on_cpu == PAGES * layer
+    assert on_cpu == 5120 * 25600 * 2 + (1 << 20) * 24
+
+
+def test_streamed_weights_are_fetched_for_a_cpu_too(open_wide):
+    streamed = tree_of(open_wide("bf16", reader="stream"))
+    assert weights_in_use(streamed, torch.device("cpu")) == weights_in_use(streamed, META) > 1.9e9
+    assert weights_in_use(tree_of(open_wide("bf16")), META) == 0  # ComfyUI moves mapped ones, and counts that itself

@@ -25,7 +25,7 @@ from ...encoder.packing.kernels import Kernel, use_kernels
 from ...encoder.tokens import find_tokenizer
 from .kernels import kernels_for
 from .leaf import HostOps
-from .memory import MemoryPlan, plan_request, unpacking_bytes
+from .memory import MemoryPlan, plan_request, weights_in_use
 from .patcher import H3Patcher
 from .paths import bundled_tokenizer, cached_report
 from .progress import HostProgress
@@ -155,17 +155,17 @@ class H3Clip(comfy.sd.CLIP):
         """Map the weights, then let ComfyUI place them, with the room that this request needs beside them."""
         _refuse_layer(self.layer_idx)
         encoder = self.encoder
-        self.plan = self._plan(token_batch(tokens)) if tokens else None
         settle(self.patcher.model)
         encoder.materialise(HostProgress(show=False))
         self.patcher.size = 0  # counted anew: stored dtypes are known from here on
+        self.plan = self._plan(token_batch(tokens)) if tokens else None
         needed = self.plan.activations if self.plan else 0
         comfy.model_management.load_models_gpu([self.patcher], memory_required=needed)
         return self.patcher
 
     def _plan(self, batch: TokenBatch) -> MemoryPlan:
         encoder = self.encoder
-        beside = unpacking_bytes(self.patcher.model, encoder.dtype, self.patcher.patches)
+        beside = weights_in_use(self.patcher.model, self.patcher.load_device, self.patcher.patches)
         return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, beside)
 
     def kernels(self) -> tuple[Kernel, ...]:

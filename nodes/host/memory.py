@@ -1,7 +1,8 @@
-"""Activation memory of one request, from its real token and patch counts, before anything is loaded.
+"""Memory of one request, from its real token and patch counts, before anything is loaded.
 
-Contract: bytes that the encoder needs beside its weights on the compute device, as `memory_required` for ComfyUI.
-The largest moment counts: a vision block's feed-forward, or a decoder layer's, with what lives through it.
+Contract: bytes that the encoder needs beside its resident weights on the compute device, as `memory_required` for
+ComfyUI. Of the activations the largest moment counts: a vision block's feed-forward, or a decoder layer's, with what
+lives through it. To them come the layers fetched ahead and the largest matrix in use (unpacked, cast, or with a LoRA).
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass
 from math import prod
+from typing import TYPE_CHECKING
 
 import torch
 from torch import nn
@@ -20,6 +22,11 @@ from ...encoder.packing.packing import CHUNK_ELEMENTS
 from ...encoder.pixels import Patches
 from ...encoder.presentation import Presentation
 
+if TYPE_CHECKING:
+    from .tree import HostTree
+
+LORA_COPIES = 3  # the matrix, the product of up and down, and that times its strength
+PAGES = 2  # layers of the pager (encoder/pager.py): the one in use and the one that is coming
 SCRATCH = 24  # bytes for each number of a chunk that is being unpacked: codes, words, scales, float32
 
 
@@ -35,7 +42,7 @@ class MemoryPlan:
 def plan_request(
     config: EncoderConfig, presentation: Presentation, tokens: int, dtype: torch.dtype, cast: int = 0
 ) -> MemoryPlan:
-    """cast: bytes that the weight in use needs beside itself, see `unpacking_bytes`."""
+    """cast: bytes of weights beside the resident ones, see `weights_in_use`."""
     counts = tuple(_patch_count(p) for p in (presentation.image, presentation.video))
     wide = dtype.itemsize
     features = kept = 0
@@ -46,24 +53,38 @@ def plan_request(
     return MemoryPlan(tokens, counts, cast + kept + max(features, text_bytes(config.text, tokens, wide)))
 
 
-def unpacking_bytes(tree: nn.Module, dtype: torch.dtype, patches: Container[str] = ()) -> int:
-    """What the largest weight in use needs beside itself. patches: names of the weights that carry a LoRA.
+def weights_in_use(tree: HostTree, device: torch.device, patches: Container[str] = ()) -> int:
+    """What weights need beside the resident ones, once they are mapped: what is fetched ahead, and the matrix in use.
 
-    Packed: the matrix in `dtype`, the numbers of one chunk, and the packed bytes in flight while it is offloaded; with
-    a LoRA on it, also the matrix and what is added to it in float32. Plain: its copy, where it is stored in another
-    dtype.
+    patches: names of the weights that carry a LoRA. Fetched ahead counts as if nothing was resident.
     """
     leaves = ((name, leaf) for name, leaf in tree.named_modules() if isinstance(leaf, Leaf))
-    return max((_beside(leaf, dtype, f"{name}.weight" in patches) for name, leaf in leaves), default=0)
+    dtype = tree.encoder.dtype
+    in_use = max((_matrix_bytes(leaf, dtype, f"{name}.weight" in patches) for name, leaf in leaves), default=0)
+    layers = tree.encoder.model.language_model.layers  # far larger than any part of the vision tower
+    return in_use + PAGES * max((_fetched_bytes(layer, device) for layer in layers), default=0)
 
 
-def _beside(leaf: Leaf, dtype: torch.dtype, patched: bool) -> int:
-    tensors = [leaf.weight, *([] if leaf.bias is None else [leaf.bias])]
-    if leaf.packing is None:
-        return max(t.numel() * dtype.itemsize if t.dtype != dtype else 0 for t in tensors)
-    count = prod(leaf.packing.shape)
-    matrix = count * dtype.itemsize + (2 * count * torch.float32.itemsize if patched else 0)
-    return matrix + leaf.packing.nbytes + CHUNK_ELEMENTS * SCRATCH
+def _matrix_bytes(leaf: Leaf, dtype: torch.dtype, patched: bool) -> int:
+    """A copy in `dtype` of what is packed or of another type; with a LoRA on what rests, LORA_COPIES in float32."""
+    packing, weight = leaf.packing, leaf.weight
+    count = weight.numel() if packing is None else prod(packing.shape)
+    cast = count * dtype.itemsize if packing is not None or weight.dtype != dtype else 0
+    if packing is None and leaf.rest is None:
+        bias = leaf.bias
+        return max(cast, 0 if bias is None or bias.dtype == dtype else bias.numel() * dtype.itemsize)
+    matrix = LORA_COPIES * count * torch.float32.itemsize if patched else cast
+    return matrix + (0 if packing is None else CHUNK_ELEMENTS * SCRATCH)
+
+
+def _fetched_bytes(layer: nn.Module, device: torch.device) -> int:
+    """Of one layer: weights that rest, but for those that are in memory where a CPU computes."""
+    leaves = (leaf for leaf in layer.modules() if isinstance(leaf, Leaf) and leaf.rest is not None)
+    return sum(_nbytes(leaf.weight) for leaf in leaves if device.type != "cpu" or not leaf.rest.held)
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    return tensor.numel() * tensor.element_size()
 
 
 def text_bytes(text: TextConfig, tokens: int, wide: int) -> int:
