@@ -116,6 +116,7 @@ def test_whole_way_through_load_models_gpu(open_as, kind):  # noqa: F811
 @pytest.mark.parametrize("kind", ["nvfp4", "nvfp4_awq", "int8_row", "fp8", "nvfp4_awq streamed"])
 def test_encode_with_comfyuis_kernels_gives_our_bits(comfy, open_as, monkeypatch, kind):  # noqa: F811
     from h3te.nodes.host import kernels
+    from h3te.nodes.host.report import details
 
     expected = open_as(kind).encode("a fox")
     monkeypatch.setattr(kernels, "REAL_BACKENDS", ("eager",))  # taken for a real one
@@ -125,6 +126,8 @@ def test_encode_with_comfyuis_kernels_gives_our_bits(comfy, open_as, monkeypatch
     for packing in {type(leaf.packing) for leaf in leaves(clip)} - {type(None)}:
         monkeypatch.setattr(packing, "rows", None)  # ours is not asked
     assert torch.equal(clip.encode("a fox"), expected)
+    said = details(clip, clip.tokenize("a fox"))
+    assert any(line.endswith("weights are unpacked by ComfyUI's own kernels") for line in said)
     kernels._refusal.cache_clear()
 
 

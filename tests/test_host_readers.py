@@ -105,6 +105,35 @@ def test_encoder_that_was_given_its_weights_keeps_them(readers, tiny_clip):  # n
     assert tiny_clip.patcher.model.reading is None
 
 
+def test_reading_into_memory_shows_progress_and_hears_stop(
+    readers,
+    comfy,  # noqa: F811
+    tiny_checkpoint,
+    tokenizer_folder,
+    monkeypatch,
+):
+    from h3te.encoder.checkpoint import files
+    from h3te.nodes.host import clip as module
+
+    class Stopped(module.HostProgress):
+        def __call__(self, done, total, what):
+            seen.append((self.show, done, total))
+            if len(seen) == 5:
+                comfy.model_management.interrupt_current_processing(True)
+            super().__call__(done, total, what)
+
+    monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 20)
+    expected = make_tiny_clip(tiny_checkpoint, tokenizer_folder).encode("a fox")
+    clip, seen = make_tiny_clip(tiny_checkpoint, tokenizer_folder, reader="read"), []
+    monkeypatch.setattr(module, "HostProgress", Stopped)
+    with pytest.raises(comfy.model_management.InterruptProcessingException):
+        clip.encode("a fox")
+    assert [done for _, done, _ in seen] == [n << 20 for n in range(1, 6)]
+    assert {(show, total) for show, _, total in seen} == {(True, clip.encoder.weight_bytes)}
+    assert not clip.encoder.is_loaded
+    assert torch.equal(clip.encode("a fox"), expected)  # goes on where it stopped
+
+
 def test_free_memory_is_what_comfyui_counts(readers, comfy):  # noqa: F811
     assert 0 < readers.free_memory() <= comfy.model_management.get_total_memory(torch.device("cpu"))
 

@@ -29,7 +29,7 @@ from .memory import MemoryPlan, plan_request, weights_in_use
 from .patcher import H3Patcher
 from .paths import bundled_tokenizer, cached_report
 from .progress import HostProgress
-from .readers import settle
+from .readers import settle, takes_time
 from .tokens import WHO, TokenBatch, make_tokens, token_batch
 from .tree import HostTree
 
@@ -156,7 +156,7 @@ class H3Clip(comfy.sd.CLIP):
         _refuse_layer(self.layer_idx)
         encoder = self.encoder
         settle(self.patcher.model)
-        encoder.materialise(HostProgress(show=False))
+        encoder.materialise(HostProgress(show=takes_time(encoder)))
         self.patcher.size = 0  # counted anew: stored dtypes are known from here on
         self.plan = self._plan(token_batch(tokens)) if tokens else None
         needed = self.plan.activations if self.plan else 0

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 import comfy.model_management
 import torch
 
+from ...encoder import Encoder
+
 logger = logging.getLogger(__name__)
 
 CHOICES = ("auto", "mmap", "read", "stream")
@@ -72,6 +74,11 @@ def settle(tree) -> None:
     tree.reading = choose(tree.reader, platform.system(), tree.encoder.weight_bytes, free_memory())
     source.mode = tree.reading.mode
     logger.info("H3TE: %s", tree.reading.reason)
+
+
+def takes_time(encoder: Encoder) -> bool:
+    """Whether reading its weights is worth a progress bar: only reading into memory is more than a look at the file."""
+    return encoder.source is not None and encoder.source.mode == "read"
 
 
 def free_memory() -> int:

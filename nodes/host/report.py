@@ -64,6 +64,8 @@ def details(clip: object, tokens: object) -> list[str]:
     memory = f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request"
     reading = patcher.model.reading
     how = [] if reading is None else [reading.reason]
+    names = sorted({kernel.packing.name for kernel in clip.kernels()})
+    how += [f"{' and '.join(names)} weights are unpacked by ComfyUI's own kernels"] if names else []
     return [clip.label, memory, *how, *describe_tokens(batch.presentation, batch.sequence)]
 
 
