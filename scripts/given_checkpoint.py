@@ -41,9 +41,11 @@ def demo(host: Path, who: str) -> Checkpoint:
     return Checkpoint(path, DEMO_NAME + "/", path, path, True)
 
 
-def given(path: Path, host: Path, who: str) -> Checkpoint:
-    """A checkpoint of one's own. Raises ValueError with every problem that its headers tell."""
-    report = h3te_module("encoder").inspect_checkpoint(path.expanduser())
+def given(path: Path, host: Path, who: str, layers: int | None = None) -> Checkpoint:
+    """A checkpoint of one's own, of which `layers` will be used (None: all that H3 needs). Raises ValueError with every
+    problem that its headers tell."""
+    encoder = h3te_module("encoder")
+    report = encoder.inspect_checkpoint(path.expanduser(), encoder.SELECTED_LAYER if layers is None else layers)
     if report.problems:
         raise ValueError("\n".join(report.problems))
     print(f"{who}: {report.path}: {report.describe()}", flush=True)

@@ -57,9 +57,10 @@ def run(parsed: argparse.Namespace, host: Path, results: Path = RESULTS) -> int:
     import parity_plot
     import parity_report
 
-    first = given_checkpoint.given(parsed.checkpoint, host, "parity") if parsed.checkpoint else None
+    _check_layers(parsed.layers)
+    paths = (parsed.checkpoint, parsed.against)
+    first, other = (given_checkpoint.given(path, host, "parity", parsed.layers) if path else None for path in paths)
     first = first or given_checkpoint.demo(host, "parity")
-    other = given_checkpoint.given(parsed.against, host, "parity") if parsed.against else None
     layout.TEMP.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=layout.TEMP, prefix="parity_") as folder:
         report = walk(parsed, first, other, Path(folder))
@@ -72,22 +73,19 @@ def run(parsed: argparse.Namespace, host: Path, results: Path = RESULTS) -> int:
 def walk(parsed: argparse.Namespace, first, other, folder: Path):
     """Compare and collect. first, other: Checkpoint; other may be None. folder: for the recorded states."""
     import parity_report
+    from demo_official import official as official_path
     from memory_peak import MemoryPeak
-    from official_path import OfficialPath
     from parity_official import OfficialParts
     from parity_parts import States
     from parity_walk import compare_checkpoints, compare_with_official
 
     started = time.perf_counter()
-    _check_layers(parsed.layers)
     request = _request(parsed)
     ours = _ours(parsed, first)
     theirs = _ours(parsed, other) if other else None
     if theirs is not None:
         _check_same_model(ours.encoder, theirs.encoder, other.path)
-    official = OfficialPath(
-        first.path, tap_layer=parsed.layers, dtype=ours.encoder.dtype, tokenizer=first.official_tokenizer
-    )
+    official = official_path(first, parsed.layers, ours.encoder.dtype)
     prepared = official.prepare(*request)
     inputs = ours.compare_inputs(prepared, *request)
     print(parity_report.heading(len(prepared.ids), prepared, ours, inputs), flush=True)

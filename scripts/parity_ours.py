@@ -38,6 +38,7 @@ class OurParts:
         self.encoder = load_encoder(path, dtype=dtype, tap_layer=layers, tokenizer=tokenizer)
         self.encoder.materialise = lambda progress=None: None  # weights come part by part instead
         self.convolution, tree = convolution, self.encoder.model
+        self.scales_inputs = any(stored.input_scale for stored in self.encoder.source.weights.values())  # AWQ
         self.parts = {(kind, index): (module, prefix) for kind, index, module, prefix in weighted_parts(tree)}
         self.arguments: dict[tuple[str, str], tuple] = {}  # of (stage, kind): what a part takes beside its input
         self.largest = max(self._bytes(prefix) for _, prefix in self.parts.values())

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from demo_report import DEMO_WARNING, machine
-from parity_parts import DEEPSTACK, MERGER, Part
+from parity_parts import DECODER_INPUT, DEEPSTACK, LAYER, MERGER, Part
 from parity_walk import Error, Row
 
 TOWER = "whole vision tower"
@@ -175,6 +175,19 @@ def _markdown(report: Report) -> Iterator[str]:
     yield "\n![error by depth](plot.png)"
 
 
+def _by_depth(report: Report) -> list[str]:
+    """The other checkpoint's error where the towers end, and behind every fifth decoder layer and the last."""
+    layers = report.facts["decoder_layers"]
+    shown = [
+        (part, error)
+        for part, error in report.against
+        if part.kind in (MERGER, DECODER_INPUT)
+        or (part.kind == LAYER and (part.index % 5 == 0 or part.index == layers - 1))
+    ]
+    start = f"  {report.facts['against']} against {report.facts['checkpoint']}, by depth:"
+    return [start, *(f"    {part.name}: {figure(error)}" for part, error in shown)] if shown else []
+
+
 def closing(report: Report, results: Path) -> str:
     """The last words in the terminal."""
     lines = [""]
@@ -185,11 +198,7 @@ def closing(report: Report, results: Path) -> str:
         lines.append(
             f"  {verdict}  {label} x {len(rows)}: {alone}accumulated {figure(chained)}, limit {chained.limit:g}"
         )
-    if report.against:
-        last, error = report.against[-1]
-        lines.append(
-            f"  {report.facts['against']} against {report.facts['checkpoint']} at {last.name}: {figure(error)}"
-        )
+    lines += _by_depth(report)
     failed = [row.part.name for row in report.rows if not row.passed]
     failed = [what for what, same in report.inputs.items() if not same] + failed
     verdict = f"FAIL: first in {failed[0]}, {len(failed)} in all" if failed else "PASS"
