@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor test test-wide test-versions test-host test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats bench test test-wide test-versions test-host test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -15,9 +15,13 @@ parity: ## compare with transformers layer by layer; CHECKPOINT=... for your own
 	@$(PYTHON) scripts/parity.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
 doctor: ## say what a checkpoint is and what is wrong with it; CHECKPOINT=/path/to/file-or-folder
 	@$(PYTHON) scripts/doctor.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
+formats: ## every format on generated files: doctor, load, error, bytes, memory; writes docs/formats.md
+	@$(PYTHON) scripts/formats.py $(ARGS)
+bench: ## speed and memory against others, minutes; ARGS="load unpack stream depth" chooses
+	@$(PYTHON) scripts/bench.py $(ARGS)
 test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
-test-wide: ## the encoder at its real width against transformers: 6.7 GB of disk, under 9 GB of memory, minutes
+test-wide: ## the encoder at its real width against transformers: 13 GB of disk, under 9 GB of memory, minutes
 	@$(PYTHON) scripts/test_wide.py $(ARGS)
 test-versions: ## the official path of transformers 4.57, 5.5, 5.15 and the newest, and the patches; writes docs/transformers-*.md
 	@$(PYTHON) scripts/test_versions.py

@@ -42,6 +42,7 @@ CHECKS = (
     Check("test", ("test.py",)),
     Check("demo", ("demo.py",)),
     Check("parity", ("parity.py",)),
+    Check("formats", ("formats.py",)),
     Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
     Check("test-versions", ("test_versions.py",)),
     Check("test-host", ("test_host.py",), _no_foreign_host),
