@@ -106,6 +106,7 @@ def test_whole_way_through_load_models_gpu(open_as, kind):  # noqa: F811
     clip = open_as(kind)
     direct = encode(clip, clip.tokenize("a fox <d>hi</d>")["qwen3vl_32b"].presentation)
     assert torch.equal(clip.encode("a fox <d>hi</d>"), direct.float())
+    assert all(leaf.weight.is_meta for leaf in leaves(clip) if leaf.rest is not None)  # no zeros in their place
     assert torch.equal(clip.encode("a fox <d>hi</d>"), direct.float())
 
 

@@ -21,7 +21,7 @@ from types import ModuleType
 
 import torch
 
-from ...encoder.packing import Packing, Parts
+from ...encoder.packing import Packing, Parts, join, split
 from ...encoder.packing.fp8 import Fp8
 from ...encoder.packing.int8 import Int8
 from ...encoder.packing.kernels import Kernel
@@ -125,13 +125,14 @@ def _refusal(candidate: _Candidate, trial: Packing, device: torch.device) -> str
         kitchen = _kitchen()
     except ImportError as error:
         return f"the Python package comfy_kitchen, which newer ComfyUI brings, is absent ({error})"
-    parts = {name: part.to(device) for name, part in _trial_parts(trial).items()}
+    parts = split(trial, join(trial, _trial_parts(trial), device))  # where they lie in a loaded weight
     try:
-        arguments = candidate.arguments(trial, parts, 0, trial.shape[0])
+        arguments = candidate.arguments(trial, parts, 0, TILE_ROWS)
         backend = kitchen.registry.get_capable_backend(candidate.name, arguments)
         if backend not in REAL_BACKENDS:
             return f"comfy_kitchen has only its {backend} path for {candidate.name} there, which is no faster than ours"
-        theirs = candidate.rows(trial, parts, 0, trial.shape[0])
+        chunks = ((0, TILE_ROWS), (TILE_ROWS, trial.shape[0]))
+        theirs = torch.cat([candidate.rows(trial, parts, start, stop) for start, stop in chunks])
     except _FAILURES as error:
         return f"comfy_kitchen is too old, or fails there ({type(error).__name__}: {error})"
     if not torch.equal(theirs, trial.rows(parts, 0, trial.shape[0])):
