@@ -90,6 +90,7 @@ def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> i
             claims.append(claim)
             print(demo_report.line(claim), flush=True)
 
+    readers = demo_packed_claims.start_readers(checkpoint, packed) if packed else {}
     with _server(host, checkpoint) as server:
         version = server.version
         collect(demo_claims.graph_claims(server, checkpoint, say))
@@ -97,6 +98,7 @@ def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> i
         collect(demo_memory_claims.memory_claims(server, checkpoint, say))
         if packed:
             collect(demo_packed_claims.packed_claims(server, checkpoint, packed, say))
+            collect(demo_packed_claims.reader_claims(readers))
         demo_report.keep_conditioning(server, RESULTS)
     if not packed:
         collect(demo_packed_claims.streamed_claims(checkpoint, say))
