@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import demo_claims
+import demo_packed
 import demo_requests
 import pytest
 import torch
@@ -17,6 +18,7 @@ from h3te_tests.host_server import (
     demo_folder,  # noqa: F401
     host_server,  # noqa: F401
 )
+from packed_files import write_packed
 
 NODES = {
     "H3TELoadTextEncoder": ("Load MiniMax H3 Text Encoder (H3TE)", ["CLIP"]),
@@ -25,6 +27,7 @@ NODES = {
         "Encode Video Keyframes (H3TE)",
         ["CONDITIONING", "LATENT", "STRING", "INT", "INT", "INT"],
     ),
+    "H3TECheckpointDoctor": ("MiniMax H3 Checkpoint Doctor (H3TE)", ["STRING", "IMAGE"]),
     "H3TEEncoderOptions": ("MiniMax H3 Encoder Options (H3TE)", ["OPTIONS"]),
 }
 
@@ -62,6 +65,32 @@ def test_graph_equals_the_encoder_called_directly(server, direct, request_):
     graph = demo_claims.probed(server, request_)
     assert torch.equal(graph["hidden"], ours.hidden.float())
     assert torch.equal(graph["tags"], ours.token_tags)
+
+
+@pytest.fixture(scope="module")
+def packed(server, demo_folder):  # noqa: F811
+    """The nvfp4_awq file of the demo weights among the server's models."""
+    file = server.base / "models" / "text_encoders" / demo_packed.FILES["nvfp4_awq"]
+    return write_packed(demo_folder, file, "nvfp4_awq")
+
+
+@pytest.mark.parametrize("reader", ["auto", "stream"])
+def test_packed_file_in_the_graph_equals_the_encoder_called_directly(server, packed, direct, reader):
+    graph = demo_requests.graph(KEYFRAMES, packed.name)
+    graph["options"] = {"class_type": "H3TEEncoderOptions", "inputs": {"dtype": "auto", "reader": reader}}
+    graph["loader"]["inputs"]["options"] = ["options", 0]
+    assert "nvfp4 with AWQ scales, int8 embedding" in "\n".join(server.run(graph, timeout=300)["encode"]["text"])
+    encoder = load_encoder(packed, tokenizer=direct.tokenizer)
+    ours = encoder.encode(KEYFRAMES.prompt, demo_requests.references(KEYFRAMES))
+    assert torch.equal(demo_claims.probed(server, KEYFRAMES)["hidden"], ours.hidden.float())
+
+
+def test_download_that_ended_early_is_refused_before_the_run(server, packed):
+    cut = packed.with_name("cut_short.safetensors")
+    cut.write_bytes(packed.read_bytes()[:-1000])
+    with pytest.raises(ValidationError) as refused:
+        server.run(demo_requests.graph(TEXT, cut.name))
+    assert "The download is incomplete: download the file again." in json.dumps(refused.value.node_errors)
 
 
 def test_conditioning_has_the_host_keys_and_device(server):
