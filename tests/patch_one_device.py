@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from unittest import mock
+
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -20,3 +24,10 @@ class OneDevice(TorchDispatchMode):
         if len(devices) > 1 and str(func) not in self.MOVES:
             raise RuntimeError(f"{func}: tensors on {sorted(devices)}")
         return func(*args, **(kwargs or {}))
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """meta knows no autocast, for which transformers 4 asks only to turn it off. Not for several threads."""
+    with mock.patch.object(torch, "autocast", lambda **_: nullcontext()):
+        yield

@@ -10,14 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
-from unittest import mock
+from contextlib import contextmanager
 
 import torch
 from h3te.patches import Patches, for_transformers
 from h3te.patches.closed_interpolation import choose
 from h3te.patches.qwen3_vl import Family
-from h3te_tests.patch_one_device import OneDevice
+from h3te_tests.patch_one_device import OneDevice, without_autocast
 from h3te_tests.patch_towers import (
     CPU,
     META,
@@ -80,7 +79,7 @@ def text_frequencies_elsewhere(family: Family) -> None:
         return
     rotary = text_rotary(family)
     hidden, positions = torch.empty(1, 5, 32, device=META), torch.empty(3, 1, 5, dtype=torch.int64, device=META)
-    with OneDevice(), mock.patch.object(torch, "autocast", lambda **_: nullcontext()):  # 4.57; meta knows none
+    with OneDevice(), without_autocast():
         tables = rotary(hidden, positions)
     if {table.device for table in tables} != {META}:
         raise RuntimeError(f"rotary tables on {[str(table.device) for table in tables]}")

@@ -18,7 +18,7 @@ from h3te.patches import qwen3_vl
 from h3te.patches.method_patch import RECORDS
 from h3te_tests.comfy_host import comfy, picture, tiny_clip  # noqa: F401 (fixtures)
 from h3te_tests.patch_official import differences, pair, request
-from h3te_tests.patch_one_device import CPU, META, OneDevice
+from h3te_tests.patch_one_device import CPU, META, OneDevice, without_autocast
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config
 from h3te_tests.version_cases import weights
 
@@ -115,7 +115,7 @@ def test_every_op_runs_on_the_compute_device(tiny_clip, share):  # noqa: F811
     given = request()
     pixels = given["pixel_values"].to(device=META, dtype=torch.bfloat16)
     hidden, positions = torch.empty(1, 5, 64, dtype=torch.bfloat16, device=META), torch.zeros(3, 1, 5).long().to(META)
-    with OneDevice(), torch.no_grad():
+    with OneDevice(), without_autocast(), torch.no_grad():
         official.model.visual(pixels, grid_thw=given["image_grid_thw"])
         out = official.model.language_model(inputs_embeds=hidden, position_ids=positions, use_cache=False)
     assert out.last_hidden_state.device == META

@@ -132,10 +132,25 @@ def test_the_command_fails_with_a_problem(monkeypatch, tmp_path, results, capsys
     results["5.5.4"]["models"]["Qwen3VLVisionModel"]["values"] = False
     monkeypatch.setattr(command, "provide", lambda version: None)
     monkeypatch.setattr(command, "probe", lambda version, folder: results[version])
+    monkeypatch.setattr(command, "failed_tests", lambda version, folder: [f"{version}: FAILED"])
     monkeypatch.setattr(command, "DOCUMENT", command.layout.COMFY / "tmp" / "patches.md")
     (command.layout.COMFY / "tmp").mkdir(parents=True, exist_ok=True)
     assert command.main() == 1
-    assert "FAIL  transformers 5.5.4: Qwen3VLVisionModel: a request" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "FAIL  transformers 5.5.4: Qwen3VLVisionModel: a request" in said
+    assert "FAIL  5.14.1: FAILED" in said
+
+
+def test_failing_tests_of_an_older_release_are_named(monkeypatch, tmp_path):
+    bad = tmp_path / "test_bad.py"
+    bad.write_text("def test_bad():\n    assert 0\n")
+    monkeypatch.setattr(command, "TESTS", (str(bad),))
+    (failure,) = command.failed_tests("5.5.4", tmp_path)
+    assert failure.startswith("transformers 5.5.4: FAILED")
+    monkeypatch.setattr(command, "TESTS", ("no such file",))
+    (failure,) = command.failed_tests("5.5.4", tmp_path)
+    assert failure.startswith("transformers 5.5.4: pytest ended with 4: ")
+    assert command.failed_tests("5.24.0", None) == []
 
 
 def test_the_command_says_what_could_not_be_measured(monkeypatch, capsys):
