@@ -17,7 +17,7 @@ from h3te_tests.tiny_weights import TAP_LAYER
 from packed_files import KINDS, write_packed
 
 BY_NAME = {format.name: format for format in FORMATS}
-NVFP4 = BY_NAME["nvfp4"]
+NVFP4 = replace(BY_NAME["nvfp4"], bound=0.3)
 DOCTOR = {
     "seconds": 0.01,
     "line": "nvfp4, bf16 embedding, 4 layers, 256 wide, vision tower, 0.1 GB needed",
