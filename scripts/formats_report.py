@@ -118,7 +118,8 @@ def document(rows: Sequence[Row], facts: dict) -> str:
         "hidden states are equal to the last bit. **peak**: memory that no file backs during load and encode with "
         "mapped weights, above the process before; the tokenizer and the activations are most of it. **load**: two "
         "processes ran at a time. GGUF files are packed by this project's own simple packers, which are coarser than "
-        "llama.cpp's; B packs the vision tower too (Q6_K), as do C's Q5_0 and Q4_0 (Q8_0). What packing costs at the real width is in [parity.md](parity.md#packed-files-against-bf16).",
+        "llama.cpp's; B packs the vision tower too (Q6_K), as do C's Q5_0 and Q4_0 (Q8_0). What packing costs at the "
+        "real width is in [parity.md](parity.md#packed-files-against-bf16).",
         "## Refused\n\nThe loader's own words:",
         "\n".join(refusals(rows)),
     ]

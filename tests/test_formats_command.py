@@ -149,7 +149,7 @@ def test_source_is_measured_first_and_once(comfy_folder, monkeypatch):
     asked = []
     monkeypatch.setattr(formats, "measure", lambda path, *rest: asked.append((path, rest[-1])) or GOOD)
     monkeypatch.setattr(formats, "_size", lambda path: 1)
-    chosen = [BY_NAME[SOURCE], NVFP4]
+    chosen = [BY_NAME[SOURCE], BY_NAME["nvfp4"]]
     rows = list(formats.measured(chosen, {SOURCE: Path("a"), "nvfp4": Path("b")}, 4, comfy_folder))
     assert [one.format for one in rows] == chosen
     assert asked[0] == (Path("a"), None) and asked[1][0] == Path("b") and asked[1][1] is not None and len(asked) == 2
