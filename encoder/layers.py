@@ -10,7 +10,6 @@ weight; the position table is interpolated in float32 and cast by the caller whe
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -202,4 +201,4 @@ class TokenTable:
         parts = self.rest.row_parts(ids)
         if self.packing is None:
             return parts["weight"]
-        return unpack(replace(self.packing, shape=(len(ids), *self.packing.shape[1:])), parts, dtype)
+        return unpack(self.packing.of_rows(len(ids)), parts, dtype)

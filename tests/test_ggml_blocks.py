@@ -40,7 +40,9 @@ def test_rows_and_lookups_equal_those_of_the_matrix(kind):
     packing, parts, expected = random_weight(kind, 24, 512)
     assert torch.equal(packing.rows(parts, 5, 17), expected[5:17])
     ids = torch.tensor([23, 0, 7, 7])
-    assert torch.equal(packing.pick(parts, ids), expected[ids])
+    assert packing.rows_apart
+    taken = {name: part[ids] for name, part in parts.items()}
+    assert torch.equal(unpack(packing.of_rows(len(ids)), taken, torch.float32), expected[ids])
 
 
 @pytest.mark.parametrize("kind", TORCH_TYPES)
@@ -71,11 +73,9 @@ def test_tensor_packed_over_all_its_values_unpacks_row_by_row(kind, shape, monke
     assert torch.equal(packing.rows(parts, begin, shape[0]), expected[begin:].flatten(1))
 
 
-def test_row_of_a_tensor_packed_over_all_its_values_cannot_be_looked_up():
+def test_rows_of_a_tensor_packed_over_all_its_values_cannot_be_taken_out():
     packing = Ggml((32, 72), "Q4_K")
-    assert packing.row_step > 1
-    with pytest.raises(NotImplementedError, match="Q4_K: rows cannot be looked up"):
-        packing.pick({"weight": torch.zeros(packing.parts["weight"].shape, dtype=torch.uint8)}, torch.tensor([1]))
+    assert packing.row_step > 1 and not packing.rows_apart
 
 
 def test_blob_holds_the_blocks_and_nothing_else():

@@ -170,11 +170,9 @@ def test_any_run_of_rows_equals_those_rows_of_the_whole(format):
         assert torch.equal(packing.rows(parts, start, stop), whole[start:stop]), (start, stop)
 
 
-@pytest.mark.parametrize("format", [format for format in ROUNDING if format != "nvfp4"])
-def test_rows_of_a_table_are_looked_up(format):
-    shape, ids = (300, 208), torch.tensor([299, 3, 3, 0, 128])
-    packing, parts = packing_of(format, shape), quantise(format, random_weight(shape))
-    assert torch.equal(packing.pick(parts, ids), unpack(packing, parts, torch.float32)[ids])
+@pytest.mark.parametrize("format", ROUNDING)
+def test_rows_of_a_table_are_apart_but_where_they_share_scales(format):
+    assert packing_of(format, (300, 208)).rows_apart == (format not in ("nvfp4", "hf_block_fp8"))
 
 
 def test_nvfp4_scales_at_an_odd_offset_of_a_mapped_file_unpack(expected):
@@ -236,11 +234,6 @@ def test_fp8_scale_of_another_shape_is_refused():
 def test_convrot_group_that_is_no_power_of_4_is_refused():
     with pytest.raises(ValueError, match=r"convrot: expected groups of 4, 16, 64, 256 or 1024 columns, got 128"):
         hadamard(128, torch.device("cpu"))
-
-
-def test_table_in_nvfp4_says_that_rows_cannot_be_looked_up():
-    with pytest.raises(NotImplementedError, match="nvfp4: rows cannot be looked up one by one"):
-        Nvfp4(SHAPE).pick(sample("nvfp4"), torch.tensor([0]))
 
 
 def test_quantise_refuses_what_it_does_not_know():

@@ -203,7 +203,7 @@ def _fits(entry: TensorEntry, part: Part, exactly: bool) -> bool:
 
 def _table_problem(name: str, label: str, packing: Packing) -> Refused | None:
     """Rows of the token table are looked up one by one."""
-    if name != EMBED_TOKENS or (type(packing).pick is not Packing.pick and packing.row_step == 1):
+    if name != EMBED_TOKENS or packing.rows_apart:
         return None
     return Refused(label, "a token table in int8, fp8, GGUF blocks or plain", label, USE_ANOTHER)
 

@@ -28,7 +28,10 @@ class Kept:
     def row_parts(self, ids: torch.Tensor) -> Parts:
         """The rows `ids` (int64 [n]) of a table; what is one for all rows (a scale) is whole."""
         entries = self._stored.parts
-        return {name: part[ids] if _by_row(self._stored, entries[name]) else part for name, part in self._parts.items()}
+        return {
+            name: _rows(part, ids) if _by_row(self._stored, entries[name]) else part
+            for name, part in self._parts.items()
+        }
 
 
 class Streamed:
@@ -49,6 +52,11 @@ class Streamed:
             for name, entry in self._stored.parts.items()
         }
         return self._stored.fit(read, rows=len(ids))
+
+
+def _rows(part: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """As bytes: not every type can be indexed."""
+    return part.contiguous().view(torch.uint8).view(len(part), -1)[ids].view(part.dtype).view(len(ids), *part.shape[1:])
 
 
 def _by_row(stored: StoredWeight, entry: TensorEntry) -> bool:

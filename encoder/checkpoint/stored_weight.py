@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
@@ -36,7 +36,7 @@ class StoredWeight:
         """
         if self.packing is None:
             return parts
-        packing = self.packing if rows is None else replace(self.packing, shape=(rows, *self.packing.shape[1:]))
+        packing = self.packing if rows is None else self.packing.of_rows(rows)
         return {name: _as(parts[name], part) for name, part in packing.parts.items()}
 
 

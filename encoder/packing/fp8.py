@@ -7,7 +7,7 @@ short; despite its name it multiplies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
 
@@ -41,9 +41,9 @@ class Fp8(Packing):
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         return self._scaled(parts["weight"][start:stop], self._scale(parts)[start:stop])
 
-    def pick(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
-        codes = parts["weight"].view(torch.uint8)[ids].view(self.code)  # not every device gathers float8
-        return self._scaled(codes, self._scale(parts)[ids])
+    def of_rows(self, count: int) -> Fp8:
+        scale = (count, *self.scale_shape[1:]) if prod(self.scale_shape) > 1 else self.scale_shape
+        return replace(self, shape=(count, *self.shape[1:]), scale_shape=scale)
 
     def _scale(self, parts: Parts) -> torch.Tensor:
         """float32 [N, 1], without a copy when one scale serves all rows."""
@@ -61,6 +61,7 @@ class BlockFp8(Packing):
     scale_dtype: torch.dtype = torch.bfloat16
 
     name = "fp8 with block scales"
+    rows_apart = False
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -75,10 +76,6 @@ class BlockFp8(Packing):
         scale = parts["weight_scale_inv"]
         of_row = torch.arange(start, stop, device=scale.device) // self.block[0]
         return self._scaled(values, scale.float()[of_row])
-
-    def pick(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
-        values = to_float(parts["weight"].view(torch.uint8)[ids].view(torch.float8_e4m3fn))
-        return self._scaled(values, parts["weight_scale_inv"].float()[ids // self.block[0]])
 
     def _scaled(self, values: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         """`scale`: float32 [n, blocks of columns]."""

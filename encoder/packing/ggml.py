@@ -55,6 +55,10 @@ class Ggml(Packing):
         return values // gcd(values, self._width)
 
     @property
+    def rows_apart(self) -> bool:
+        return self.row_step == 1
+
+    @property
     def parts(self) -> dict[str, Part]:
         values, stored = block_size(self.type)
         total = prod(self.shape) // values * stored
@@ -70,12 +74,6 @@ class Ggml(Packing):
         begin, end = (row * self._width // values for row in (start, stop))
         blocks = parts["weight"].reshape(-1, stored)[begin:end]
         return _unpacked(self.type, blocks).view(stop - start, self._width)
-
-    def pick(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
-        if self.row_step > 1:
-            return super().pick(parts, ids)
-        blocks = parts["weight"][ids].view(-1, block_size(self.type)[1])
-        return _unpacked(self.type, blocks).view(len(ids), self._width)
 
 
 def row_bytes(type: str, width: int) -> int:

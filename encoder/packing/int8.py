@@ -36,10 +36,6 @@ class Int8(Packing):
         scale = parts["weight_scale"]
         return self._scaled(parts["weight"][start:stop], scale[start:stop] if self.per_row else scale)
 
-    def pick(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
-        scale = parts["weight_scale"]
-        return self._scaled(parts["weight"][ids], scale[ids] if self.per_row else scale)
-
     def _scaled(self, codes: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
         if not self.group:
             return codes.float() * scale

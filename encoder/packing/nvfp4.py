@@ -28,6 +28,7 @@ class Nvfp4(Packing):
     """Raises ValueError for a shape that is no matrix of whole blocks of 16 columns."""
 
     name = "nvfp4"
+    rows_apart = False
 
     def __post_init__(self) -> None:
         if len(self.shape) != 2 or self.shape[1] % BLOCK:

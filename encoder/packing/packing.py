@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
@@ -45,6 +45,7 @@ class Packing(ABC):
 
     name: ClassVar[str] = ""  # of the format, for people
     row_step: ClassVar[int] = 1  # chunks begin at multiples of this many rows
+    rows_apart: ClassVar[bool] = True  # a row needs nothing of its neighbours': a table of it can be looked up
 
     @property
     @abstractmethod
@@ -55,9 +56,9 @@ class Packing(ABC):
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop as float32 [stop - start, K] on the device of `parts`."""
 
-    def pick(self, parts: Parts, ids: torch.Tensor) -> torch.Tensor:
-        """The rows `ids` (int64 [n]) as float32 [n, K]: a table is looked up, never unpacked as a whole."""
-        raise NotImplementedError(f"{self.name}: rows cannot be looked up one by one")
+    def of_rows(self, count: int) -> Packing:
+        """The packing of `count` rows taken out of a table together with their parts; only where `rows_apart`."""
+        return replace(self, shape=(count, *self.shape[1:]))
 
     @property
     def nbytes(self) -> int:
