@@ -19,8 +19,8 @@ from verdict import Verdict, at_most
 from wide_files import bf16_folder, tests_module
 
 RESULTS = layout.OUTPUT / "depth"
-# Random weights, as likely to be rounded badly as any; a wrong scale or a forgotten rotation gives 0.5 and more.
-LIMITS = {"nvfp4_awq": 0.25, "int8_convrot": 0.03}
+# A third and more above what was measured; a wrong scale or a forgotten rotation gives 0.5 and more.
+LIMITS = {"nvfp4_awq": 0.1, "int8_convrot": 0.01}
 REQUEST = ("--request", "keyframes", "--dtype", "float32")
 
 

@@ -143,7 +143,7 @@ def test_streaming_that_grows_with_depth_is_a_miss():
 
 
 def report(error: float) -> dict:
-    parts = ["images: vision block 4", "images: vision block 5", "decoder input", "layer 0", "layer 1"]
+    parts = ["images: vision block 4", "images: merger", "decoder input", "layer 0", "layer 1"]
     against = [{"part": part, "relative": error, "max_abs": error} for part in parts]
     return {"decoder_layers": 2, "tokens": 7, "dtype": "float32", "torch": "2", "against": against}
 
