@@ -34,7 +34,8 @@ _GET = (
     "disk, of which 51.5 GB are read); or a GGUF file of the encoder with its vision file (mmproj) beside it"
 )
 
-State = tuple[tuple[str, int, int], ...]  # (name, mtime in ns, size) of each file that decides what a checkpoint is
+# (name, mtime in ns, size, inode, device) of each file that decides what a checkpoint is
+State = tuple[tuple[str, int, int, int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -122,7 +123,7 @@ def cached_report(path: Path, vision: Path | None = None) -> CheckpointReport:
 
 
 def file_state(path: Path) -> State:
-    """(name, time, size) of a file, or of a folder's configs and shards: changes when the checkpoint does.
+    """(name, time, size, identity) of a file, or of a folder's configs and shards: changes when the checkpoint does.
 
     With a GGUF file go the others beside it: one of them may be its vision part.
     """
@@ -134,7 +135,7 @@ def file_state(path: Path) -> State:
     else:
         files = [path] if path.is_file() else []
     stats = [(file.name, file.stat()) for file in files]
-    return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+    return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_dev) for name, stat in stats)
 
 
 def resolve(value: str) -> Path:
