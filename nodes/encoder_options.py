@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 from comfy_api.latest import io
 
-from .host import kernels, readers
+from .host import clip, kernels, readers
 from .host.paths import BESIDE, OPTIONS, file_state, resolve_vision, vision_values
 from .sockets import Options, schema
 
 DTYPE_CHOICES = ("auto", "bfloat16", "float32")
 READER_CHOICES = readers.CHOICES
 UNPACK_CHOICES = kernels.CHOICES
+BACKEND_CHOICES = clip.BACKENDS
 READER_TIP = (
     "How weights get from the file into memory; the numbers are the same. auto: by the free RAM, as the encode node "
     "says. mmap: the system keeps what it can of the file. read: copied into memory, for systems where mapped files "
@@ -26,6 +27,14 @@ UNPACK_TIP = (
     "What unpacks fp8, int8 and nvfp4 weights. auto: ComfyUI's own kernels where they were found to give the same "
     "numbers on this device, else torch. torch: always torch. comfyui: those kernels or an error that says why not."
 )
+BACKEND_TIP = (
+    "What computes. encoder: this pack. official: the transformers package's own Qwen3-VL on the same weights, to "
+    "compare with; slower, and an error at the loader where transformers is missing or too old."
+)
+UNLOAD_TIP = (
+    "Give up the weights after every prompt: VRAM, RAM and the mapped file. The next prompt reads them again, with the "
+    "same result. Off: ComfyUI keeps them until it needs the room."
+)
 
 
 @dataclass(frozen=True)
@@ -36,11 +45,19 @@ class EncoderOptions:
     reader: str = "auto"
     vision_file: str = BESIDE
     unpack: str = "auto"
+    backend: str = "encoder"
+    unload_after_encode: bool = False
 
     def __post_init__(self):
         _check("dtype", self.dtype, DTYPE_CHOICES)
         _check("reader", self.reader, READER_CHOICES)
         _check("unpack", self.unpack, UNPACK_CHOICES)
+        _check("backend", self.backend, BACKEND_CHOICES)
+        if not isinstance(self.unload_after_encode, bool):
+            raise ValueError(
+                f"{OPTIONS}: expected unload_after_encode to be true or false, got {self.unload_after_encode!r}. "
+                "Connect a BOOLEAN."
+            )
         if not isinstance(self.vision_file, str):
             raise ValueError(
                 f"{OPTIONS}: expected vision_file as a name, got {type(self.vision_file).__name__}. Choose {BESIDE}."
@@ -49,7 +66,8 @@ class EncoderOptions:
 
 def _check(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise ValueError(f"{OPTIONS}: expected {name} to be one of {', '.join(choices)}, got {value!r}. Choose auto.")
+        listed = ", ".join(choices)
+        raise ValueError(f"{OPTIONS}: expected {name} to be one of {listed}, got {value!r}. Choose {choices[0]}.")
 
 
 def checked_options(options: object) -> EncoderOptions:
@@ -82,6 +100,8 @@ class EncoderOptionsNode(io.ComfyNode):
                 _choice("reader", READER_CHOICES, READER_TIP),
                 _choice("vision_file", vision_values(), VISION_TIP),
                 _choice("unpack", UNPACK_CHOICES, UNPACK_TIP),
+                _choice("backend", BACKEND_CHOICES, BACKEND_TIP),
+                io.Boolean.Input("unload_after_encode", default=False, optional=True, tooltip=UNLOAD_TIP),
             ],
             outputs=[Options.Output(display_name="OPTIONS", tooltip="For the options socket of the loader.")],
         )
@@ -105,10 +125,9 @@ class EncoderOptionsNode(io.ComfyNode):
         return () if path is None else file_state(path)
 
     @classmethod
-    def execute(
-        cls, dtype: str = "auto", reader: str = "auto", vision_file: str = BESIDE, unpack: str = "auto"
-    ) -> io.NodeOutput:
-        return io.NodeOutput(EncoderOptions(dtype, reader, vision_file, unpack))
+    def execute(cls, dtype: str = "auto", **chosen: object) -> io.NodeOutput:
+        """chosen: the other fields of EncoderOptions, as far as the prompt has them."""
+        return io.NodeOutput(EncoderOptions(dtype, **chosen))
 
 
 def _choice(name: str, choices: Sequence[str], tooltip: str) -> io.Input:

@@ -8,8 +8,8 @@ from comfy_api.latest import io
 
 from .encoder_options import EncoderOptions, checked_options
 from .host import paths, report
-from .host.clip import load_clip
 from .host.devices import AUTO, device_options, pick_devices, pick_dtype
+from .host.opening import load_clip
 from .sockets import Options, schema
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,9 @@ class LoadTextEncoder(io.ComfyNode):
             raise ValueError(f"{paths.WHO}: {found.problems[0]}")
         load_device, offload_device = pick_devices(device)
         dtype = pick_dtype(options.dtype, load_device)
-        clip = load_clip(path, load_device, offload_device, dtype, options.reader, vision, options.unpack)
-        lines = report.loaded(found, load_device, dtype, options.reader)
+        how = (options.reader, vision, options.unpack, options.backend, options.unload_after_encode)
+        clip = load_clip(path, load_device, offload_device, dtype, *how)
+        lines = report.loaded(found, load_device, dtype, options.reader, options.backend)
         for line in lines:
             logger.info("H3TE: %s", line)
         return io.NodeOutput(clip, ui=report.show(cls.hidden.unique_id if cls.hidden else None, lines))

@@ -229,7 +229,7 @@ def test_hooks_schedule_gives_one_entry_per_stretch(comfy, tiny_clip, tiny_check
 
 
 def test_factory_of_the_patcher_makes_an_independent_copy(comfy, tiny_checkpoint, tokenizer_folder):  # noqa: F811
-    from h3te.nodes.host import clip as module
+    from h3te.nodes.host import opening as module
 
     cpu = torch.device("cpu")
     with pytest.raises(ValueError, match="at least 50 decoder layers, got 6"):

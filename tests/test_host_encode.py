@@ -238,7 +238,8 @@ def test_node_text_counts_tokens_in_all_and_per_part(references, tiny_clip):  # 
     assert f"{count} tokens in all" in text
     assert "Picture 1: " in text
     assert "prompt: 2 tokens" in text
-    assert "cpu, 0.01 GB resident, 0.00 GB planned for this request" in text
+    assert "cpu, 0.01 GB resident, 0.00 GB offloaded" in text
+    assert "memory plan: weights 0.01 GB, activations 0.00 GB; " in text
     assert " s, cache: none" in text
 
 

@@ -42,7 +42,8 @@ FROZEN = {
     ),
     "H3TEEncoderOptions": (
         "MiniMax H3 Encoder Options (H3TE)",
-        ["dtype COMBO", "reader? COMBO", "vision_file? COMBO", "unpack? COMBO"],
+        ["dtype COMBO", "reader? COMBO", "vision_file? COMBO", "unpack? COMBO", "backend? COMBO",
+         "unload_after_encode? BOOLEAN"],
         ["OPTIONS OPTIONS"],
     ),
 }  # fmt: skip

@@ -13,7 +13,7 @@ from .tree import WRAPPER
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, what the encoder read, and lines about the run. `notes`: what the prompt says in vain."""
+    """CONDITIONING, what the encoder read, and lines about the run. `notes`: short memory, a prompt in vain."""
 
     conditioning: list
     presentation: str
@@ -30,7 +30,8 @@ def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
     conditioning = clip.encode_from_tokens_scheduled(tokens)
     summary = report.summary(clip, tokens, time.perf_counter() - started)
     shown = report.presentation_text(tokens)
-    return Encoded(conditioning, shown, report.about_prompt(tokens), summary, report.details(clip, tokens))
+    notes = report.about_memory(clip) + report.about_prompt(tokens)
+    return Encoded(conditioning, shown, notes, summary, report.details(clip, tokens))
 
 
 def _check(clip: Any, node: str) -> None:

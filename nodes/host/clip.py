@@ -4,7 +4,8 @@ Contract: subclasses `comfy.sd.CLIP` and answers what ComfyUI's nodes ask of one
 nodes, see tokens.py), `encode_from_tokens` and `encode_from_tokens_scheduled` with hooks and schedules, `clone`,
 `load_model`, LoRA through the patcher. Conditioning is float32 on ComfyUI's intermediate device with `pooled_output`
 None and `minimax_token_tags`, as its own H3 encoder returns it; a bfloat16 result is widened without loss. What H3
-cannot do (another layer, text generation, saving) is refused by name.
+cannot do (another layer, text generation, saving) is refused by name. Out of memory is tried once more with everything
+offloaded; Stop passes through. opening.py makes these from checkpoints.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import comfy.hooks
@@ -20,56 +20,22 @@ import comfy.model_management
 import comfy.sd
 import torch
 
-from ...encoder import Conditioning, Encoder, load_encoder
+from ...encoder import Conditioning, Encoder
 from ...encoder.packing.kernels import Kernel, use_kernels
-from ...encoder.tokens import find_tokenizer
+from .budget import Budget, Run, budget_of_request
 from .kernels import kernels_for
-from .leaf import HostOps
-from .memory import MemoryPlan, plan_request, weights_in_use
 from .patcher import H3Patcher
-from .paths import bundled_tokenizer, cached_report
 from .progress import HostProgress
 from .readers import settle, takes_time
+from .recovery import is_out_of_memory, offload, release
 from .tokens import WHO, TokenBatch, make_tokens, token_batch
 from .tree import HostTree
 
 logger = logging.getLogger(__name__)
 
-
-def load_clip(
-    path: Path,
-    load_device: torch.device,
-    offload_device: torch.device,
-    dtype: torch.dtype,
-    reader: str = "auto",
-    vision: Path | None = None,
-    unpack: str = "auto",
-) -> H3Clip:
-    """A CLIP over a checkpoint. Headers are read, weights are not. reader, unpack: as the options node offers them;
-    vision: a second file for a GGUF file. Raises as `load_encoder`, and as `kernels_for`."""
-    arguments = (str(path), load_device, offload_device, dtype, reader, None if vision is None else str(vision), unpack)
-    clip = H3Clip(load_patcher(*arguments))
-    # newer releases make independent copies for other devices through this
-    clip.patcher.cached_patcher_init = (load_patcher, arguments)
-    if unpack == "comfyui":  # what cannot be had is said here, where it was asked for
-        clip.kernels()
-    return clip
-
-
-def load_patcher(
-    path: str,
-    load_device: torch.device,
-    offload_device: torch.device,
-    dtype: torch.dtype,
-    reader: str = "auto",
-    vision: str | None = None,
-    unpack: str = "auto",
-):
-    """The model patcher over a freshly opened encoder."""
-    tokenizer = find_tokenizer(path) or bundled_tokenizer()
-    encoder = load_encoder(path, device=load_device, dtype=dtype, ops=HostOps, tokenizer=tokenizer, vision=vision)
-    report = cached_report(Path(path), None if vision is None else Path(vision))
-    return make_patcher(HostTree(encoder, report, reader, unpack), load_device, offload_device)
+BACKENDS = ("encoder", "official")
+REPEATED = "ran out of memory, repeated with all weights offloaded"
+_APART = " and every reference seen on its own (vision_packing per_reference), which may differ in the last bits"
 
 
 def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torch.device):
@@ -80,8 +46,11 @@ def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torc
 
 
 class H3Clip(comfy.sd.CLIP):
-    def __init__(self, patcher):
+    """backend: one of BACKENDS. unload: give up the weights after every request."""
+
+    def __init__(self, patcher, backend: str = "encoder", unload: bool = False):
         super().__init__(no_init=True)
+        self.backend, self.unload = backend, unload
         self.patcher = patcher
         self.cond_stage_model = patcher.model
         self.tokenizer = self.encoder.tokenizer
@@ -89,7 +58,9 @@ class H3Clip(comfy.sd.CLIP):
         self.layer_idx = None
         self.use_clip_schedule = False
         self.apply_hooks_to_conds = None
-        self.plan: MemoryPlan | None = None  # of the last request
+        self.budget: Budget | None = None  # of the request at hand
+        self.repeated: str | None = None
+        self.run: Run | None = None
 
     @property
     def encoder(self) -> Encoder:
@@ -104,12 +75,19 @@ class H3Clip(comfy.sd.CLIP):
 
     def clone(self, disable_dynamic: bool = False) -> H3Clip:
         """A handle on the same weights with patches of its own. The plain patcher has nothing dynamic to disable."""
-        twin = H3Clip(self.patcher.clone())
+        twin = H3Clip(self.patcher.clone(), self.backend, self.unload)
         twin.tokenizer_options = self.tokenizer_options.copy()
         twin.layer_idx = self.layer_idx
         twin.use_clip_schedule = self.use_clip_schedule
         twin.apply_hooks_to_conds = self.apply_hooks_to_conds
         return twin
+
+    def prepare(self) -> None:
+        """What was asked for and cannot be had is said at the loader. Raises as `kernels_for` and `official_model`."""
+        if self.patcher.model.unpack == "comfyui":
+            self.kernels()
+        if self.backend == "official":
+            self.patcher.model.official()
 
     # what H3 has no use for
 
@@ -154,19 +132,21 @@ class H3Clip(comfy.sd.CLIP):
     def load_model(self, tokens: Mapping[str, Any] | None = None):
         """Map the weights, then let ComfyUI place them, with the room that this request needs beside them."""
         _refuse_layer(self.layer_idx)
-        encoder = self.encoder
+        encoder, batch = self.encoder, token_batch(tokens) if tokens else None
+        self.budget = self.repeated = None
+        if batch:
+            budget_of_request(self.patcher, batch, mapped=False).check()
         settle(self.patcher.model)
         encoder.materialise(HostProgress(show=takes_time(encoder)))
         self.patcher.size = 0  # counted anew: stored dtypes are known from here on
-        self.plan = self._plan(token_batch(tokens)) if tokens else None
-        needed = self.plan.activations if self.plan else 0
+        if batch:
+            self.budget = budget_of_request(self.patcher, batch)
+            logger.info("H3TE: %s", self.budget.line())
+            if self.budget.is_tight:
+                logger.warning("%s: %s", WHO, self.budget.warning())
+        needed = self.budget.plan.activations if self.budget else 0
         comfy.model_management.load_models_gpu([self.patcher], memory_required=needed)
         return self.patcher
-
-    def _plan(self, batch: TokenBatch) -> MemoryPlan:
-        encoder = self.encoder
-        beside = weights_in_use(self.patcher.model, self.patcher.load_device, self.patcher.patches)
-        return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, beside)
 
     def kernels(self) -> tuple[Kernel, ...]:
         """ComfyUI's own kernels that unpack this encoder's weights. Raises as `kernels_for`."""
@@ -177,8 +157,8 @@ class H3Clip(comfy.sd.CLIP):
         self, tokens: Mapping[str, Any], return_pooled: bool | str = False, return_dict: bool = False
     ):
         """Conditioning as a dict, a (cond, None) pair, or the bare tensor [1, S, D]."""
-        self.load_model(tokens)
-        out = self._encode(token_batch(tokens))
+        with self._loaded(tokens):
+            out = self._encode(token_batch(tokens))
         if return_dict:
             return self.add_hooks_to_dict(out)
         return (out["cond"], None) if return_pooled else out["cond"]
@@ -196,8 +176,22 @@ class H3Clip(comfy.sd.CLIP):
         if hooks is None or not self.use_clip_schedule:
             out = self.encode_from_tokens(tokens, return_dict=True)
             return [[out.pop("cond"), {**out, **add_dict}]]
-        self.load_model(tokens)
-        return list(self._each_scheduled(hooks, token_batch(tokens), add_dict, show_pbar))
+        with self._loaded(tokens):
+            return list(self._each_scheduled(hooks, token_batch(tokens), add_dict, show_pbar))
+
+    @contextmanager
+    def _loaded(self, tokens: Mapping[str, Any]) -> Iterator[None]:
+        """Weights are placed for the length of a request, and given up after it when the options say so."""
+        self.run = None
+        try:
+            self.load_model(tokens)
+            yield
+            resident, reading = self.patcher.loaded_size(), self.patcher.model.reading
+            rest = self.patcher.model_size() - resident
+            self.run = Run(self.budget, resident, rest, reading, self.repeated, self.unload)
+        finally:
+            if self.unload:
+                release(self.patcher)
 
     def _each_scheduled(self, hooks, batch: TokenBatch, add_dict: Mapping[str, Any], show: bool) -> Iterator[list]:
         hooks.reset()
@@ -217,10 +211,33 @@ class H3Clip(comfy.sd.CLIP):
             hooks.reset()
 
     def _encode(self, batch: TokenBatch, show: bool = True) -> dict[str, Any]:
+        try:
+            return self._result(self._compute(batch, show))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        # out here the error is gone, and with it the activations that its traceback held
+        self.repeated = REPEATED + (_APART if self.backend == "encoder" and any(self.budget.plan.patches) else "")
+        logger.warning("%s: %s.", WHO, self.repeated)
+        offload(self.patcher)
+        try:
+            return self._result(self._compute(batch, show, "per_reference"))
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+            said = str(error)
+        raise RuntimeError(
+            f"{WHO}: expected enough memory with all weights offloaded, got none again ({said.rstrip('.')}). "
+            f"{self.budget.line()}. To make it fit, {self.budget.advice()}."
+        )
+
+    def _compute(self, batch: TokenBatch, show: bool, vision_packing: str = "official") -> Conditioning:
         device = self.patcher.load_device
+        options = {"progress": HostProgress(show), "device": device}
         with _current(device), use_kernels(self.kernels()):
-            done = self.encoder.encode_presentation(batch.presentation, progress=HostProgress(show), device=device)
-        return self._result(done)
+            if self.backend == "official":
+                return self.patcher.model.official().encode_presentation(batch.presentation, **options)
+            return self.encoder.encode_presentation(batch.presentation, **options, vision_packing=vision_packing)
 
     def _result(self, done: Conditioning) -> dict[str, Any]:
         where = comfy.model_management.intermediate_device()

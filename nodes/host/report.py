@@ -21,6 +21,7 @@ NO_VAE_REFERENCES = "no VAE: references condition the text only"
 NO_VAE_SOUND = "no audio VAE: sounds condition the text only"
 NO_VAE_KEYFRAMES = "no VAE: keyframes will not pin frames"
 PROMPT_LINES = 5  # more about a prompt is in the log alone
+OFFICIAL = "official path: computed by the transformers package on these weights"
 HOST_CLIP = "encoded by ComfyUI's own H3 text encoder"
 
 
@@ -35,14 +36,16 @@ def show(node_id: str | None, lines: Iterable[str]) -> dict:
     return {"text": (text,)}
 
 
-def loaded(report: CheckpointReport, device: object, dtype: object, reader: str = "auto") -> list[str]:
+def loaded(
+    report: CheckpointReport, device: object, dtype: object, reader: str = "auto", backend: str = "encoder"
+) -> list[str]:
     """Lines of the loader, which has opened headers alone."""
     lines = [
         f"{report.path.name}: {report.describe()}",
         f"computes in {str(dtype).removeprefix('torch.')} on {device}; weights are read at first use",
         forecast(reader, report.bytes_needed),
     ]
-    return [*lines, *report.notes]
+    return [*lines, *([OFFICIAL] if backend == "official" else []), *report.notes]
 
 
 def summary(clip: object, tokens: object, seconds: float) -> str:
@@ -55,18 +58,27 @@ def summary(clip: object, tokens: object, seconds: float) -> str:
 
 
 def details(clip: object, tokens: object) -> list[str]:
-    """Format, size, device, resident and planned bytes; the size at which each picture is seen."""
+    """Format, size, device, resident bytes, the memory plan; the size at which each picture is seen."""
     batch = _batch(tokens)
     if not isinstance(clip, H3Clip) or batch is None:
         return []
-    patcher = clip.patcher
-    resident, planned = patcher.loaded_size() / 1e9, clip.plan.activations / 1e9
-    memory = f"{patcher.load_device}, {resident:.2f} GB resident, {planned:.2f} GB planned for this request"
-    reading = patcher.model.reading
-    how = [] if reading is None else [reading.reason]
+    run, device = clip.run, clip.patcher.load_device
+    memory = f"{device}, {run.resident / 1e9:.2f} GB resident, {run.offloaded / 1e9:.2f} GB offloaded"
+    if run.released:
+        memory = f"{device}, weights unloaded after the encode, as the options say"
+    how = [OFFICIAL] if clip.backend == "official" else []
+    how += [] if run.reading is None else [run.reading.reason]
     names = sorted({kernel.packing.name for kernel in clip.kernels()})
     how += [f"{' and '.join(names)} weights are unpacked by ComfyUI's own kernels"] if names else []
-    return [clip.label, memory, *how, *describe_tokens(batch.presentation, batch.sequence)]
+    return [clip.label, memory, run.budget.line(), *how, *describe_tokens(batch.presentation, batch.sequence)]
+
+
+def about_memory(clip: object) -> list[str]:
+    """That memory was short, or ran out and the request was repeated."""
+    run = clip.run if isinstance(clip, H3Clip) else None
+    if run is None:
+        return []
+    return [line for line in (run.repeated, run.budget.warning()) if line]
 
 
 def about_prompt(tokens: object) -> list[str]:

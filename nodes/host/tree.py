@@ -6,12 +6,17 @@ modules are the encoder's own (shared, not copied). Source: comfy/text_encoders/
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from torch import nn
 
 from ...encoder import CheckpointReport, Encoder
 from ...encoder.leaf import Leaf
 from ...encoder.packing import Packing
 from .readers import Reading
+
+if TYPE_CHECKING:
+    from ..official.model import OfficialModel
 
 WRAPPER = "qwen3vl_32b"  # the key of ComfyUI's H3 tokens and weights
 
@@ -32,6 +37,7 @@ class HostTree(nn.Module):
         super().__init__()
         self.report, self.reader, self.unpack = report, reader, unpack
         self.reading: Reading | None = None
+        self._official: OfficialModel | None = None
         # past nn.Module's registry: a second registration would list every weight twice
         object.__setattr__(self, "encoder", encoder)
         transformer = nn.Module()
@@ -41,6 +47,14 @@ class HostTree(nn.Module):
             transformer.visual = encoder.model.visual
         self.add_module(WRAPPER, nn.Module())
         self.get_submodule(WRAPPER).transformer = transformer
+
+    def official(self) -> OfficialModel:
+        """transformers' own model over these very weights, made at the first call. Raises as `official_model`."""
+        if self._official is None:
+            from ..official.model import official_model
+
+            self._official = official_model(self.encoder)
+        return self._official
 
     @property
     def packings(self) -> list[Packing]:

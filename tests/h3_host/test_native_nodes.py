@@ -149,7 +149,7 @@ def test_text_encoder_only_reference_of_newer_hosts(h3, tiny_clip):
 
 
 def test_device_selectors_get_an_independent_copy(h3, comfy, demo_folder):  # noqa: F811
-    from h3te.nodes.host.clip import load_clip
+    from h3te.nodes.host.opening import load_clip
 
     cpu = torch.device("cpu")
     clip = load_clip(demo_folder, cpu, cpu, torch.bfloat16)

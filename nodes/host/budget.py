@@ -1,0 +1,169 @@
+"""A request's memory plan beside what the device has: shown before the load, warned about, refused if hopeless.
+
+Contract: `budget_of_request(patcher, batch)` -> Budget, which is part of a `Run`, what a node tells about a request.
+Free memory is ComfyUI's own figure; what its models hold there can be freed, and counts as available. Refused is only
+what no arrangement can compute: activations larger than everything that the device and what it can spill into hold.
+Less than that is a warning: the estimate may be too high.
+"""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import dataclass
+
+import comfy.model_management
+import psutil
+import torch
+
+from ...encoder.leaf import Leaf
+from .memory import MemoryPlan, plan_request, weights_in_use
+from .readers import Reading
+from .tokens import TokenBatch
+
+WHO = "MiniMax H3 text encoder (H3TE)"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """All in bytes. weights: those that ComfyUI places; layer: the largest; available: free and what can be freed;
+    limit: all that the device could ever lend."""
+
+    plan: MemoryPlan
+    device: torch.device
+    weights: int
+    layer: int
+    free: int
+    available: int
+    limit: int
+    packed: bool
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.device.type == "cpu"
+
+    @property
+    def offloaded(self) -> int:
+        """About so much of the weights will not be on the device. ComfyUI decides; it keeps a reserve of its own."""
+        if self.on_cpu:
+            return 0
+        return min(self.weights, max(0, self.weights - (self.available - _reserved(self.plan.activations))))
+
+    @property
+    def is_tight(self) -> bool:
+        return self.plan.bare + self.layer > self.available
+
+    def line(self) -> str:
+        """For people, before the load."""
+        where = "of RAM free" if self.on_cpu else f"free on {self.device}"
+        other = self.available - self.free
+        freed = f" (and {_gb(other)} in other models)" if other else ""
+        numbers = f"weights {_gb(self.weights)}, activations {_gb(self.plan.activations)}; {_gb(self.free)} {where}"
+        return f"memory plan: {numbers}{freed}; {self._outcome()}"
+
+    def _outcome(self) -> str:
+        if self.on_cpu:
+            return "weights are used where they rest"
+        return f"about {_gb(self.offloaded)} of the weights will be offloaded" if self.offloaded else "all weights fit"
+
+    def warning(self) -> str | None:
+        """One line when it will hardly fit."""
+        if not self.is_tight:
+            return None
+        needed = f"{_gb(self.plan.bare)} of activations and {_gb(self.layer)} for a layer"
+        return f"memory is short: {needed}, {_gb(self.available)} available. If it fails: {self.advice()}"
+
+    def check(self) -> None:
+        """Raise RuntimeError for what cannot fit in any way."""
+        if self.plan.bare > self.limit:
+            raise RuntimeError(
+                f"{WHO}: expected a request that fits into {self.device} ({_gb(self.limit)} in all), got one of "
+                f"{self.plan.tokens} tokens with {_gb(self.plan.bare)} of activations. {_sentence(self.advice())}"
+            )
+
+    def advice(self) -> str:
+        """What would make it fit, the most effective first."""
+        ways = ["use smaller or fewer references (ref_image_size match)" if any(self.plan.patches) else ""]
+        ways += ["" if any(self.plan.patches) or self.plan.tokens < 2000 else "shorten the prompt"]
+        ways += ["" if self.packed else "load a packed file (nvfp4_awq or int8_convrot)"]
+        ways += ["choose reader stream in the options"] if self.on_cpu else ["choose device cpu in the loader"]
+        return ", or ".join(way for way in ways if way)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A request that was encoded: its plan, bytes on the device and offloaded after it, how weights were read, why it
+    was repeated, and whether the weights were given up."""
+
+    budget: Budget
+    resident: int
+    offloaded: int
+    reading: Reading | None
+    repeated: str | None
+    released: bool
+
+
+def budget_of_request(patcher, batch: TokenBatch, mapped: bool = True) -> Budget:
+    """mapped: weights are mapped or in memory; before that, what they need while they are in use is left out."""
+    encoder = patcher.model.encoder
+
+    def plan(cast: int) -> MemoryPlan:
+        return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, cast)
+
+    if not mapped:
+        return _budget(patcher, plan(0))
+    resident = weights_in_use(patcher.model, patcher.load_device, patcher.patches, resident=True)
+    budget = _budget(patcher, plan(resident))
+    # layers fetched ahead count only where some will have to be
+    return budget if _fits_whole(budget) else _budget(patcher, plan(_with_fetched(patcher)))
+
+
+def _with_fetched(patcher) -> int:
+    return weights_in_use(patcher.model, patcher.load_device, patcher.patches)
+
+
+def _fits_whole(budget: Budget) -> bool:
+    """Whether ComfyUI will have all weights on the device beside the activations; it counts a tenth more itself."""
+    return budget.weights * 1.1 + _reserved(budget.plan.activations) <= budget.available
+
+
+def _budget(patcher, plan: MemoryPlan) -> Budget:
+    device = patcher.load_device
+    free = int(comfy.model_management.get_free_memory(device))
+    layers = patcher.model.encoder.model.language_model.layers
+    layer = max(sum(_stored(leaf) for leaf in layer.modules() if isinstance(leaf, Leaf)) for layer in layers)
+    available, packed = free + _freeable(device), bool(patcher.model.packings)
+    return Budget(plan, device, patcher.model_size(), layer, free, available, limit_of(device), packed)
+
+
+def limit_of(device: torch.device) -> int:
+    """Memory of the device and of what the system lets it spill into: a swap file, on Windows the RAM."""
+    total = int(comfy.model_management.get_total_memory(device))
+    if device.type in ("cpu", "mps"):
+        return total + psutil.swap_memory().total
+    return total + (psutil.virtual_memory().total if platform.system() == "Windows" else 0)
+
+
+def _freeable(device: torch.device) -> int:
+    """What ComfyUI's models hold on an accelerator, our own included: all of it can make room."""
+    if device.type == "cpu":
+        return 0
+    models = (loaded.model for loaded in comfy.model_management.current_loaded_models)
+    return sum(int(model.loaded_size()) for model in models if model is not None and model.load_device == device)
+
+
+def _reserved(activations: int) -> int:
+    """What ComfyUI leaves free when it loads with so much `memory_required`."""
+    management = comfy.model_management
+    return int(max(management.minimum_inference_memory(), activations + management.extra_reserved_memory()))
+
+
+def _stored(leaf: Leaf) -> int:
+    return sum(p.numel() * p.element_size() for p in leaf.parameters(recurse=False))
+
+
+def _gb(size: float) -> str:
+    return f"{size / 1e9:.2f} GB"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}."
