@@ -1,9 +1,8 @@
 """Packed and streamed tiny checkpoints as CLIPs of the host, and a CPU that behaves like a device of its own.
 
-Contract: `open_as(kind, ...)` opens the tiny weights in one of KINDS. On a CPU a resting weight stays where it rests
-even when it is loaded; with `like_a_device`, loading makes what it makes on a GPU (one blob, or a copy) and offloading
-drops it, so that loaded and offloaded weights go their two ways in an encode that can be compared. `OneDevice` raises
-when an op mixes devices.
+Contract: `open_as(kind, ...)` opens the tiny weights in one of KINDS, or as bf16. On a CPU loading moves nothing; with
+`like_a_device` it makes what it makes on a GPU, a copy or a blob, and offloading drops it (scripts/budgets_device.py).
+`request(clip, what)` is one of REQUESTS.
 """
 
 from __future__ import annotations
@@ -13,29 +12,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
-from .comfy_host import CPU, make_tiny_clip, picture
+from .comfy_host import make_tiny_clip, picture
 from .tiny_weights import TAP_LAYER, tiny_config
 
-META = torch.device("meta")
 PACKED = ("nvfp4", "nvfp4_awq", "int8_convrot", "int8_row", "int8_tensor", "fp8", "fp8_e5m2", "hf_block_fp8", "gguf")
 STREAMED = ("bf16 streamed", "nvfp4_awq streamed", "gguf streamed")
 KINDS = (*PACKED, *STREAMED)
-
-
-class OneDevice(TorchDispatchMode):
-    """Raises when an op mixes devices; a meta compute device alone would let matmul and indexing pass."""
-
-    MOVES = ("aten._to_copy.default", "aten.copy_.default")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        tensors = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor) and t.dim() > 0]
-        devices = {t.device.type for t in tensors}
-        if len(devices) > 1 and str(func) not in self.MOVES:
-            raise RuntimeError(f"{func}: tensors on {sorted(devices)}")
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.fixture(scope="session")
@@ -81,32 +64,11 @@ def open_as(comfy, stored_as, tokenizer_folder, monkeypatch):
 
 
 @pytest.fixture
-def like_a_device(comfy, monkeypatch):
-    from h3te.encoder.leaf import Leaf
-    from h3te.encoder.packing import join
-    from h3te.nodes.host.patcher import H3Patcher
+def like_a_device(comfy):
+    from budgets_device import stand_in_device
 
-    loading = False
-    real = H3Patcher.load
-
-    def load(self, *args, **kwargs):
-        nonlocal loading
-        loading = True
-        try:
-            return real(self, *args, **kwargs)
-        finally:
-            loading = False
-
-    def moved(self, tensor, device):
-        if not loading:
-            return tensor if tensor.is_meta else torch.empty_like(tensor, device=META)
-        if not tensor.is_meta:
-            return tensor
-        parts = self.rest.parts()
-        return parts["weight"].clone() if self.packing is None else join(self.packing, parts, CPU)
-
-    monkeypatch.setattr(H3Patcher, "load", load)
-    monkeypatch.setattr(Leaf, "_moved_from_rest", moved)
+    with stand_in_device():
+        yield
 
 
 def leaves(clip) -> list:
@@ -119,10 +81,16 @@ def loaded_leaves(clip) -> list:
     return [leaf for leaf in leaves(clip) if getattr(leaf, "comfy_patched_weights", False)]
 
 
+IMAGE = {"type": "image", "data": picture(1)}
+VIDEO = {"type": "video", "data": picture(2, 64, 64, batch=2), "timestamps": [0.0, 0.5]}
+REQUESTS = {"text": [], "image": [IMAGE], "video": [VIDEO], "mixed": [IMAGE, VIDEO]}
+
+
+def request(clip, what: str):
+    """A presentation of one of REQUESTS."""
+    return clip.tokenize("a fox", minimax_ref_items=REQUESTS[what])["qwen3vl_32b"].presentation
+
+
 def pictures(clip):
     """A request with an image and a video."""
-    items = [
-        {"type": "image", "data": picture(1)},
-        {"type": "video", "data": picture(2, 64, 64, batch=2), "timestamps": [0.0, 0.5]},
-    ]
-    return clip.tokenize("a fox", minimax_ref_items=items)["qwen3vl_32b"].presentation
+    return request(clip, "mixed")

@@ -16,7 +16,7 @@ import torch
 from h3te.patches import Patches, for_transformers
 from h3te.patches.closed_interpolation import choose
 from h3te.patches.qwen3_vl import Family
-from h3te_tests.patch_one_device import OneDevice, without_autocast
+from h3te_tests.one_device import OneDevice, without_autocast
 from h3te_tests.patch_towers import (
     CPU,
     META,

@@ -11,16 +11,8 @@ from pathlib import Path
 import pytest
 import torch
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
-from h3te_tests.packed_host import (  # noqa: F401 (fixtures)
-    CPU,
-    KINDS,
-    META,
-    OneDevice,
-    like_a_device,
-    open_as,
-    pictures,
-    stored_as,
-)
+from h3te_tests.one_device import CPU, META, OneDevice
+from h3te_tests.packed_host import KINDS, like_a_device, open_as, pictures, stored_as  # noqa: F401 (fixtures)
 from h3te_tests.tiny_weights import TAP_LAYER, shapes, tiny_config
 from safetensors.torch import save_file
 

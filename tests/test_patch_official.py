@@ -17,8 +17,8 @@ from h3te.nodes.official.model import official_model
 from h3te.patches import qwen3_vl
 from h3te.patches.method_patch import RECORDS
 from h3te_tests.comfy_host import comfy, picture, tiny_clip  # noqa: F401 (fixtures)
+from h3te_tests.one_device import CPU, META, OneDevice, without_autocast
 from h3te_tests.patch_official import differences, pair, request
-from h3te_tests.patch_one_device import CPU, META, OneDevice, without_autocast
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config
 from h3te_tests.version_cases import weights
 
