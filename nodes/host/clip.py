@@ -27,7 +27,7 @@ from .kernels import kernels_for
 from .patcher import H3Patcher
 from .progress import HostProgress
 from .readers import settle, takes_time
-from .recovery import is_out_of_memory, offload, release
+from .recovery import is_out_of_memory, offload, place_nothing, release
 from .tokens import WHO, TokenBatch, make_tokens, token_batch
 from .tree import HostTree
 
@@ -35,6 +35,7 @@ logger = logging.getLogger(__name__)
 
 BACKENDS = ("encoder", "official")
 REPEATED = "ran out of memory, repeated with all weights offloaded"
+UNPLACED = "ran out of memory while weights were loaded, computed with all weights offloaded"
 _APART = " and every reference seen on its own (vision_packing per_reference), which may differ in the last bits"
 
 
@@ -144,9 +145,19 @@ class H3Clip(comfy.sd.CLIP):
             logger.info("H3TE: %s", self.budget.line())
             if self.budget.is_tight:
                 logger.warning("%s: %s", WHO, self.budget.warning())
-        needed = self.budget.plan.activations if self.budget else 0
-        comfy.model_management.load_models_gpu([self.patcher], memory_required=needed)
+        self._place(self.budget.plan.activations if self.budget else 0)
         return self.patcher
+
+    def _place(self, needed: int) -> None:
+        try:
+            comfy.model_management.load_models_gpu([self.patcher], memory_required=needed)
+            return
+        except Exception as error:
+            if not is_out_of_memory(error):
+                raise
+        self.repeated = UNPLACED
+        logger.warning("%s: %s.", WHO, self.repeated)
+        place_nothing(self.patcher)
 
     def kernels(self) -> tuple[Kernel, ...]:
         """ComfyUI's own kernels that unpack this encoder's weights. Raises as `kernels_for`."""

@@ -2,17 +2,14 @@
 
 Contract: `is_out_of_memory(error)`; Stop never is, whatever kind of exception the release makes it. `offload(patcher)`
 puts every weight of ours back to where it rests, with its patches still applied when it is used, and has ComfyUI free
-what its other models hold on the device. `release(patcher)` gives up the weights altogether: device, RAM and mapping.
+what its other models hold on the device; `place_nothing` does so where a load failed. `release(patcher)` gives up the
+weights altogether: device, RAM and mapping.
 """
 
 from __future__ import annotations
 
-import logging
-
 import comfy.model_management
 import torch
-
-logger = logging.getLogger(__name__)
 
 EVERYTHING = 1e30
 _TEXTS = ("out of memory", "can't allocate memory", "not enough memory")  # CUDA and HIP; CPU; CPU on Windows
@@ -35,15 +32,26 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def offload(patcher) -> None:
     """All weights to where they rest; a LoRA, and the hooks that are in force, stay in force."""
-    management, hooks = comfy.model_management, patcher.current_hooks
+    hooks = patcher.current_hooks
     patcher.unpatch_hooks()
+    _free_others(patcher)
+    patcher.partially_unload(patcher.offload_device, EVERYTHING)
+    comfy.model_management.soft_empty_cache()
+    if hooks is not None:
+        patcher.patch_hooks(hooks)
+
+
+def place_nothing(patcher) -> None:
+    """After a load that failed, which leaves the patcher without its patches: in force again, nothing on the device."""
+    _free_others(patcher)
+    patcher.partially_load(patcher.load_device, 1)
+
+
+def _free_others(patcher) -> None:
+    management = comfy.model_management
     if patcher.load_device.type != "cpu":
         ours = [loaded for loaded in management.current_loaded_models if loaded.model is patcher]
         management.free_memory(EVERYTHING, patcher.load_device, keep_loaded=ours)
-    patcher.partially_unload(patcher.offload_device, EVERYTHING)
-    management.soft_empty_cache()
-    if hooks is not None:
-        patcher.patch_hooks(hooks)
 
 
 def release(patcher) -> bool:
