@@ -15,7 +15,7 @@ parity: ## compare with transformers layer by layer; CHECKPOINT=... for your own
 	@$(PYTHON) scripts/parity.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
 doctor: ## say what a checkpoint is and what is wrong with it; CHECKPOINT=/path/to/file-or-folder
 	@$(PYTHON) scripts/doctor.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
-formats: ## every format on generated files: doctor, load, error, bytes, memory; writes docs/formats.md
+formats: ## every format on generated files: doctor, load, error, bytes, memory; ARGS=--document for docs/formats.md
 	@$(PYTHON) scripts/formats.py $(ARGS)
 bench: ## speed and memory against others, minutes; ARGS="load unpack stream depth" chooses
 	@$(PYTHON) scripts/bench.py $(ARGS)

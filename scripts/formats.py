@@ -1,9 +1,11 @@
-"""Every format x (doctor, load, error against bf16, bytes, memory, readers) on generated files: docs/formats.md.
+"""Every format x (doctor, load, error against bf16, bytes, memory, readers) on generated files.
 
     python scripts/formats.py            all of them; the files are made once (3.4 GB in .comfyui)
-    python scripts/formats.py nvfp4_awq "HF block fp8 folder"   only these; the document is left alone
+    python scripts/formats.py nvfp4_awq "HF block fp8 folder"   only these
+    python scripts/formats.py --document all of them, and docs/formats.md is written anew
 
-`make formats` is the same, and `make clean` deletes the files. Every figure is written to output/formats/report.json.
+`make formats` is the same, and `make clean` deletes the files. The table and every figure are written to
+output/formats/ as formats.md and report.json.
 The exit status is 1 when a row is not as formats_list.py says: an error above its bound, readers that differ, a doctor
 that finds another format.
 """
@@ -33,7 +35,7 @@ def main() -> int:
     parsed = _arguments()
     host = setup.enter()
     try:
-        return run(parsed.formats, host)
+        return run(parsed.formats, host, document=parsed.document)
     except (RuntimeError, OSError) as error:
         print(f"\nformats: {error}", file=sys.stderr)
         return 1
@@ -46,6 +48,7 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prove every format on generated files.")
     names = [format.name for format in FORMATS]
     parser.add_argument("formats", nargs="*", metavar="FORMAT", help=f"{', '.join(names)}; none: all")
+    parser.add_argument("--document", action="store_true", help="write docs/formats.md too")
     parsed = parser.parse_args(arguments)
     unknown = sorted(set(parsed.formats) - set(names))
     if unknown:
@@ -53,7 +56,7 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parsed
 
 
-def run(names: Sequence[str], host: Path, results: Path = RESULTS) -> int:
+def run(names: Sequence[str], host: Path, results: Path = RESULTS, document: bool = False) -> int:
     """The whole command; returns the exit status."""
     import formats_files
     import formats_report
@@ -65,8 +68,8 @@ def run(names: Sequence[str], host: Path, results: Path = RESULTS) -> int:
     facts = {name: version for name, version in machine("").items() if name in ("torch", "python", "system")}
     print("\n".join(["", *formats_report.table(rows), ""]))
     if len(chosen) == len(FORMATS):
-        formats_report.write(rows, facts, results)
-        print(f"{formats_report.DOCUMENT.relative_to(layout.ROOT)} written; every figure: {results / 'report.json'}")
+        written = formats_report.write(rows, facts, results, formats_report.DOCUMENT if document else None)
+        print(f"{written} written; every figure: {results / 'report.json'}")
     wrong = [line for row in rows for line in row.wrong]
     print("\n".join(f"FAIL  {line}" for line in wrong) or f"PASS  {len(rows)} formats are as they should be")
     return int(bool(wrong))

@@ -126,12 +126,14 @@ def document(rows: Sequence[Row], facts: dict) -> str:
     return "\n\n".join(paragraphs) + "\n"
 
 
-def write(rows: Sequence[Row], facts: dict, results: Path, target: Path = DOCUMENT) -> None:
-    """The document, and report.json with every figure."""
+def write(rows: Sequence[Row], facts: dict, results: Path, target: Path | None = None) -> Path:
+    """The document (target None: formats.md beside the figures), and report.json with every figure."""
     results.mkdir(parents=True, exist_ok=True)
     body = {
         **facts,
         "rows": [{"format": row.format.name, "bytes": row.size, "wrong": row.wrong, **row.found} for row in rows],
     }
     (results / "report.json").write_text(json.dumps(body, indent=2), encoding="utf-8")
+    target = target or results / "formats.md"
     target.write_text(document(rows, facts), encoding="utf-8", newline="\n")
+    return target
