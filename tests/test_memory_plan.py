@@ -8,8 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from h3te.encoder import build_encoder, load_encoder
+from h3te.encoder.encode_pass import EncodePass, Request
 from h3te.encoder.pixels import PATCH_WIDTH, Patches
-from h3te.encoder.tokens import IMAGE_PAD, VISION_END, VISION_START
+from h3te.encoder.tokens import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
 from h3te.nodes.host.memory import PAGES, plan_request, text_bytes, vision_bytes, weights_in_use
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
 from h3te_tests.gguf_files import write_sparse_gguf
@@ -101,6 +102,33 @@ def test_plan_is_within_a_tenth_above_the_measured_peak(wide, pictures, grid, te
     plan = plan_request(wide.config, SimpleNamespace(image=images, video=None), len(ids), wide.dtype)
     assert plan.patches == (pictures * grid[0] * grid[1], 0)
     assert 1.0 <= plan.activations / held.peak <= 1.1
+
+
+@pytest.mark.parametrize("packing", ["official", "per_reference"])
+@pytest.mark.parametrize(
+    ("images", "videos", "text"),
+    [
+        ([(1, 48, 84)] * 2, [(4, 32, 48)], 50),
+        ([(1, 16, 16)], [(12, 32, 48), (2, 32, 32)], 2000),
+        ([(1, 64, 96), (1, 16, 16), (1, 32, 32)], [], 9),
+        ([], [(30, 24, 42)], 300),
+    ],
+)
+def test_plan_counts_all_calls_alive_and_the_largest_at_work(wide, images, videos, text, packing):
+    ids, given = [100] * text, {}
+    for modality, pad, grids in (("image", IMAGE_PAD, images), ("video", VIDEO_PAD, videos)):
+        ids += [token for t, h, w in grids for token in [VISION_START, *[pad] * (h * w // 4), VISION_END] * t]
+        rows = sum(t * h * w for t, h, w in grids)
+        given[modality] = Patches(torch.empty(rows, PATCH_WIDTH, device=META), torch.tensor(grids)) if grids else None
+    request = Request(torch.tensor(ids), given)
+    known = [wide.slots.get(name) for name in wide.slots.names]
+    with LiveBytes([*known, request.ids, *[p.pixel_values for p in given.values() if p]]) as held, torch.no_grad():
+        EncodePass(wide.model, wide.config, [request], META, wide.dtype, packing).run(None)
+    seen = SimpleNamespace(**given)
+    plan = plan_request(wide.config, seen, len(ids), wide.dtype, vision_packing=packing)
+    assert plan.bare == plan.activations
+    assert 1.0 <= plan.activations / held.peak <= 1.3
+    assert plan.activations <= plan_request(wide.config, seen, len(ids), wide.dtype).activations
 
 
 def test_plan_grows_with_dtype_and_cast_weights(wide):
@@ -195,6 +223,7 @@ def test_weights_in_memory_are_not_fetched_for_a_cpu(open_wide):
     on_cpu, elsewhere = weights_in_use(tree, torch.device("cpu")), weights_in_use(tree, META)
     layer = sum(p.numel() for p in tree.encoder.model.language_model.layers[0].parameters() if p.dtype == torch.uint8)
     assert elsewhere - on_cpu == PAGES * layer
+    assert weights_in_use(tree, META, resident=True) == on_cpu  # what is on the device is not fetched
     assert on_cpu == 5120 * 25600 * 2 + (1 << 20) * 24
 
 
