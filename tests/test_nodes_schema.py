@@ -200,3 +200,11 @@ assert ("transformers.models.qwen3_vl" in sys.modules) == loaded
 assert not [name for name in written if not str(name).endswith(".pyc") and ".pyc." not in str(name)], written
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path)
+
+
+def test_every_input_is_on_its_help_page(nodes):
+    for node_id, node in nodes.items():
+        page = (ROOT / "web" / "docs" / f"{node_id}.md").read_text(encoding="utf-8")
+        table = page.split("## Inputs")[-1].split("## Outputs")[0]
+        missing = [name for name, *_ in inputs_of(node) if name not in table]
+        assert not missing, (node_id, missing)
