@@ -98,12 +98,29 @@ def test_advice_fits_the_request(comfy):  # noqa: F811
 
 
 def test_refused_is_only_what_the_whole_device_cannot_hold(comfy):  # noqa: F811
-    budget(limit=2 * GB).check()
+    budget(limit=1.6 * GB).check()  # a plan may be too high by as much
     with pytest.raises(
-        RuntimeError, match=r"expected a request that fits into cuda:0 \(1\.99 GB in all\), got one of"
+        RuntimeError, match=r"expected a request that fits into cuda:0 \(1\.50 GB in all\), got one of"
     ) as e:
-        budget(limit=1.99 * GB).check()
+        budget(limit=1.5 * GB).check()
     assert "3000 tokens with 2.00 GB of activations. Use smaller or fewer references" in str(e.value)
+
+
+def test_refusal_is_by_the_least_that_a_request_can_do_with(tiny_clip):  # noqa: F811
+    from h3te.nodes.host.budget import budget_of_request
+
+    batch = tokens_of(tiny_clip, [{"type": "image", "data": picture(i, 512, 512)} for i in range(4)])["qwen3vl_32b"]
+    least = budget_of_request(tiny_clip.patcher, batch, mapped=False).plan
+    tiny_clip.encoder.materialise()
+    usual = budget_of_request(tiny_clip.patcher, batch).plan
+    assert least.bare < usual.bare
+    assert least.cast == 0
+
+
+def test_novram_is_planned_as_nothing_resident(comfy, monkeypatch):  # noqa: F811
+    management = comfy.model_management
+    monkeypatch.setattr(management, "vram_state", management.VRAMState.NO_VRAM)
+    assert budget(weights=2 * GB, available=100 * GB).offloaded == 2 * GB
 
 
 def test_refusal_comes_before_anything_is_read(comfy, tiny_clip, monkeypatch):  # noqa: F811

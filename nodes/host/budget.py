@@ -2,8 +2,8 @@
 
 Contract: `budget_of_request(patcher, batch)` -> Budget, which is part of a `Run`, what a node tells about a request.
 Free memory is ComfyUI's own figure; what its models hold there can be freed, and counts as available. Refused is only
-what no arrangement can compute: activations larger than everything that the device and what it can spill into hold.
-Less than that is a warning: the estimate may be too high.
+what no arrangement can compute: activations far larger than everything that the device and what it can spill into
+hold. Less than that is a warning: the estimate may be too high.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from .memory import MemoryPlan, plan_request, weights_in_use
 from .readers import Reading
 from .tokens import TokenBatch
 
+MARGIN = 1.3  # how far above what is really needed a plan may be (tests/test_memory_plan.py)
 WHO = "MiniMax H3 text encoder (H3TE)"
 
 
@@ -46,6 +47,8 @@ class Budget:
         """About so much of the weights will not be on the device. ComfyUI decides; it keeps a reserve of its own."""
         if self.on_cpu:
             return 0
+        if _keeps_nothing():
+            return self.weights
         return min(self.weights, max(0, self.weights - (self.available - _reserved(self.plan.activations))))
 
     @property
@@ -73,8 +76,8 @@ class Budget:
         return f"memory is short: {needed}, {_gb(self.available)} available. If it fails: {self.advice()}"
 
     def check(self) -> None:
-        """Raise RuntimeError for what cannot fit in any way."""
-        if self.plan.bare > self.limit:
+        """Raise RuntimeError for what cannot fit in any way, even if the plan is too high by its whole margin."""
+        if self.plan.bare > MARGIN * self.limit:
             raise RuntimeError(
                 f"{WHO}: expected a request that fits into {self.device} ({_gb(self.limit)} in all), got one of "
                 f"{self.plan.tokens} tokens with {_gb(self.plan.bare)} of activations. {_sentence(self.advice())}"
@@ -103,14 +106,16 @@ class Run:
 
 
 def budget_of_request(patcher, batch: TokenBatch, mapped: bool = True) -> Budget:
-    """mapped: weights are mapped or in memory; before that, what they need while they are in use is left out."""
+    """mapped: weights are mapped or in memory. Before that, it is the least that the request can do with: nothing for
+    weights in use, and each reference seen on its own."""
     encoder = patcher.model.encoder
 
-    def plan(cast: int) -> MemoryPlan:
-        return plan_request(encoder.config, batch.presentation, len(batch.sequence), encoder.dtype, cast)
+    def plan(cast: int, vision_packing: str = "official") -> MemoryPlan:
+        counts = batch.presentation, len(batch.sequence)
+        return plan_request(encoder.config, *counts, encoder.dtype, cast, vision_packing)
 
     if not mapped:
-        return _budget(patcher, plan(0))
+        return _budget(patcher, plan(0, "per_reference"))
     resident = weights_in_use(patcher.model, patcher.load_device, patcher.patches, resident=True)
     budget = _budget(patcher, plan(resident))
     # layers fetched ahead count only where some will have to be
@@ -123,7 +128,13 @@ def _with_fetched(patcher) -> int:
 
 def _fits_whole(budget: Budget) -> bool:
     """Whether ComfyUI will have all weights on the device beside the activations; it counts a tenth more itself."""
-    return budget.weights * 1.1 + _reserved(budget.plan.activations) <= budget.available
+    needed = budget.weights * 1.1 + _reserved(budget.plan.activations)
+    return needed <= budget.available and not _keeps_nothing()
+
+
+def _keeps_nothing() -> bool:
+    """ComfyUI was started with --novram."""
+    return comfy.model_management.vram_state == comfy.model_management.VRAMState.NO_VRAM
 
 
 def _budget(patcher, plan: MemoryPlan) -> Budget:
