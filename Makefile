@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor formats bench test test-wide test-versions test-host test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats budgets bench test test-wide test-versions test-host test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -17,6 +17,8 @@ doctor: ## say what a checkpoint is and what is wrong with it; CHECKPOINT=/path/
 	@$(PYTHON) scripts/doctor.py $(if $(CHECKPOINT),"$(CHECKPOINT)") $(ARGS)
 formats: ## every format on generated files: doctor, load, error, bytes, memory; ARGS=--document for docs/formats.md
 	@$(PYTHON) scripts/formats.py $(ARGS)
+budgets: ## partial loading: budgets x formats, bits, bytes, peak, time; writes docs/partial-loading.md; ARGS=--demo is short
+	@$(PYTHON) scripts/budgets.py $(ARGS)
 bench: ## speed and memory against others, minutes; ARGS="load unpack stream depth" chooses
 	@$(PYTHON) scripts/bench.py $(ARGS)
 test: ## the tests; ARGS="-k tokens" passes arguments to pytest

@@ -43,6 +43,7 @@ CHECKS = (
     Check("demo", ("demo.py",)),
     Check("parity", ("parity.py",)),
     Check("formats", ("formats.py",)),
+    Check("budgets", ("budgets.py", "--demo")),
     Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
     Check("test-versions", ("test_versions.py",)),
     Check("test-host", ("test_host.py",), _no_foreign_host),
