@@ -1,7 +1,7 @@
 """Partial loading by ComfyUI's own patcher: budgets x formats x (bit-equal, loaded bytes, peak, time).
 
     python scripts/budgets.py            demo weights and weights of the released width: docs/partial-loading.md
-    python scripts/budgets.py --demo     demo weights alone, a minute; the document is left alone
+    python scripts/budgets.py --demo     demo weights alone, two minutes; the document is left alone
 
 `make budgets` is the same. Each format runs in a process of its own; every figure is written to
 output/budgets/report.json. Wide files are made once (15 GB with those of `make test-wide`, kept; `make clean` deletes
@@ -68,7 +68,7 @@ def main() -> int:
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Prove partial loading at budgets from nothing to everything.")
-    parser.add_argument("--demo", action="store_true", help="demo weights alone: a minute, nothing of real width")
+    parser.add_argument("--demo", action="store_true", help="demo weights alone: two minutes, nothing of real width")
     return parser.parse_args(arguments)
 
 
@@ -104,10 +104,10 @@ def measured(name: str, host: Path) -> Iterator:
     from budgets_report import Row
 
     tokenizer = given_checkpoint.bundled_tokenizer(host)
-    demo = name == "demo"
-    files = (
-        budgets_files.demo_files(given_checkpoint.demo(host, "budgets").path) if demo else budgets_files.wide_files()
-    )
+    if name == "demo":
+        files = budgets_files.demo_files(given_checkpoint.demo(host, "budgets").path)
+    else:
+        files = budgets_files.wide_files()
     for key, title in FORMATS.items():
         reader = "stream" if key == "streamed" else "mmap"
         found = measure(files.get(key, files["nvfp4_awq"]), weights(name), reader, BUDGETS, host, tokenizer)

@@ -1,8 +1,8 @@
 """The checkpoints that `make budgets` measures: the demo weights, and weights of the released width, in each format.
 
 Contract: `demo_files(folder)` and `wide_files()` -> {format: what `load_encoder` opens}. Wide ones have WIDE_LAYERS
-decoder layers and the whole vision tower: the bf16 folder is the one of `make test-wide` (6.7 GB), the others are packed
-from it once (8 GB in .comfyui/wide).
+decoder layers and the whole vision tower: the bf16 folder is the one of `make test-wide` (6.7 GB), the others are
+packed from it once (9 GB in .comfyui/wide).
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
 """One checkpoint under budgets of ComfyUI's own patcher, against the encoder without a host. Prints one line of JSON.
 
     budgets_measure.py CHECKPOINT --host COMFYUI --tokenizer FOLDER [--budgets 0 50 100 all] [--layers N]
-        [--reader mmap|read|stream] [--stream-from BYTES] [--picture] [--size WIDTH HEIGHT] [--rounds N]
+        [--reader mmap|read|stream] [--stream-from BYTES] [--size WIDTH HEIGHT] [--rounds N]
 
-A budget is a share of the weights in percent, handed to the patcher's partial loading; "all" is no limit. The CPU stands
-in for a device (budgets_device.py): `peak` is private memory during load and encode above the process before loading
-(Linux only, else null): what is loaded, what is on its way, unpacked matrices and activations. `seconds` is the
+A budget is a share of the weights in percent, handed to the patcher's partial loading; "all" is no limit. The CPU
+stands in for a device (budgets_device.py): `peak` is private memory during load and encode above the process before
+loading (Linux only, else null): what is loaded, what is on its way, unpacked matrices and activations. `seconds` is the
 fastest encode of `--rounds`.
 """
 

@@ -11,8 +11,8 @@ import layout
 
 DOCUMENT = layout.ROOT / "docs" / "partial-loading.md"
 TITLES = {
-    "demo": "Demo weights (50 decoder layers of width 64, vision tower of 27 blocks, a prompt with a 320 x 256 picture)",
-    "wide": "Real width (2 decoder layers of width 5120, the whole vision tower, a prompt with a 256 x 192 picture)",
+    "demo": "Demo weights: 50 decoder layers of width 64, 27 vision blocks, a prompt with a 320 x 256 picture",
+    "wide": "Real width: 2 decoder layers of width 5120, the whole vision tower, a prompt with a 256 x 192 picture",
 }
 
 
@@ -80,27 +80,28 @@ def document(tables: Sequence[Table], facts: dict) -> str:
 
 
 WHAT = """\
-**No GPU was used.** On a machine without one, loaded and offloaded weights are the same memory and loading moves nothing.
-So the CPU stands in for a device (`scripts/budgets_device.py`): what the patcher loads is copied into memory of its own
-and dropped when it is offloaded; what is offloaded is copied for each use, packed and streamed weights a layer ahead.
+**No GPU was used.** On a machine without one, loaded and offloaded weights are the same memory and loading moves
+nothing. So the CPU stands in for a device (`scripts/budgets_device.py`): what the patcher loads is copied into memory
+of its own and dropped when it is offloaded; what is offloaded is copied for each use, packed and streamed weights a layer
+ahead.
 
 Measured here:
 
 - **bit-equal**: the hidden states against those of the encoder without ComfyUI, mapped from the file, every bit.
-- **loaded**: bytes that the patcher has loaded, by its own count, compared with the tensors that are held. Never more than
-  the budget; often less, because ComfyUI keeps room for the largest module that is brought per use. "no limit" loads
-  everything. The token table is not among these weights: only the rows of a request are read, on the CPU.
+- **loaded**: bytes that the patcher has loaded, by its own count, which must be that of the tensors held. Never more
+  than the budget; often less, because ComfyUI keeps room for the largest module that is brought per use. "no limit"
+  loads everything. The token table is not among these weights: only the rows of a request are read, on the CPU.
 - **peak**: the most private memory during load and encode, above the process before loading: what is loaded, what is on
-  its way, the matrix being unpacked and the activations. This is what a device would have to hold, within what the
-  system's count of pages and the CPU's own kernels add (a few MB).
-- **load**, **encode**: seconds on this CPU, of a process of its own. Copies go from memory to memory.
+  its way, the matrix being unpacked and the activations, up to a few MB of the process itself. A device would have to
+  hold about this.
+- **load**, **encode**: seconds on this CPU, in a process of its own. Copies go from memory to memory.
 
-Not measured here: the time that a transfer to a GPU takes and how much of it the copy stream hides, pinned memory, and the
-GPU allocator's own overhead. Seconds say nothing about those of a GPU: they show that no budget costs more than the copies
-of what is offloaded. Weights are random; in the demo weights, biases and norms are a larger share than in real ones.
+Not measured here: how long a transfer to a GPU takes and how much of it the copy stream hides, pinned memory, the GPU
+allocator's own overhead. The seconds are those of the CPU named above, shared with other work, and say nothing about a
+GPU. Weights are random.
 
 That offloaded weights are read through one door alone, and that every operation runs on the compute device, are tests
-(`tests/test_partial_loading.py`): offloaded weights are overwritten with NaN outside of it, and a device without memory
+(`tests/test_partial_loading.py`): offloaded weights read as NaN outside of it, and a device without memory (`meta`)
 stands in for the GPU."""
 
 
