@@ -82,8 +82,8 @@ def document(tables: Sequence[Table], facts: dict) -> str:
 WHAT = """\
 **No GPU was used.** On a machine without one, loaded and offloaded weights are the same memory and loading moves
 nothing. So the CPU stands in for a device (`scripts/budgets_device.py`): what the patcher loads is copied into memory
-of its own and dropped when it is offloaded; what is offloaded is copied for each use, packed and streamed weights a layer
-ahead.
+of its own and dropped when it is offloaded; what is offloaded is copied for each use, packed and streamed weights a
+layer ahead.
 
 Measured here:
 
