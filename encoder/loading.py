@@ -17,7 +17,7 @@ from .checkpoint.formats import resolve
 from .checkpoint.reader import CheckpointReader
 from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
 from .config import EncoderConfig
-from .model import SELECTED_LAYER, Encoder
+from .model import SELECTED_LAYER, Encoder, check_whole
 from .tokens import H3Tokenizer, find_tokenizer
 
 
@@ -60,6 +60,7 @@ def load_encoder(
     without one; None looks beside it. Raises ValueError or FileNotFoundError, with what to do, before any tensor is
     read.
     """
+    check_whole(tap_layer)
     catalog = open_catalog(path, tap_layer, vision)
     _check_served(catalog, tap_layer)
     encoder = Encoder(

@@ -259,8 +259,15 @@ def _check_dtype(dtype: torch.dtype) -> None:
         )
 
 
+def check_whole(tap_layer: object) -> None:
+    """Raise ValueError unless it is an int: what comes from a widget or a config may be text."""
+    if type(tap_layer) is not int:
+        raise ValueError(f"Encoder: expected tap_layer as a whole number, got {tap_layer!r}. Use 50 for MiniMax H3.")
+
+
 def check_tap(tap_layer: int, layers: int) -> None:
     """Raise ValueError unless a decoder of that many layers has `hidden_states[tap_layer]`."""
+    check_whole(tap_layer)
     if not 1 <= tap_layer <= layers:
         raise ValueError(
             f"Encoder: expected a checkpoint of at least {tap_layer} decoder layers, got {layers}. "

@@ -59,6 +59,12 @@ def test_official_folder_or_its_parents(load, reference, tiny_checkpoint, tmp_pa
     assert encoder.source.catalog.path == tmp_path / below
 
 
+@pytest.mark.parametrize("tap", ["5", None, 5.0, True])
+def test_tap_that_is_no_whole_number_is_refused(load, tiny_checkpoint, tap):
+    with pytest.raises(ValueError, match="expected tap_layer as a whole number, got "):
+        load(tiny_checkpoint, tap_layer=tap)
+
+
 def test_paths_may_be_strings(load, tiny_checkpoint):
     assert load(str(tiny_checkpoint)).source.catalog.path == tiny_checkpoint
 

@@ -96,11 +96,24 @@ def test_streaming_reads_only_the_rows_of_the_table_that_are_used(load, folder, 
     files = encoder.source.files
     whole, rows = files.read, files.read_rows
     monkeypatch.setattr(files, "read", lambda entry, *a: read.append((entry.stored_name, None)) or whole(entry, *a))
-    monkeypatch.setattr(files, "read_rows", lambda e, ids: read.append((e.stored_name, ids.tolist())) or rows(e, ids))
+    monkeypatch.setattr(
+        files, "read_rows", lambda e, ids, n: read.append((e.stored_name, ids.tolist())) or rows(e, ids, n)
+    )
     done = encoder.encode("a fox and a fox")
     table = [ids for name, ids in read if name == EMBEDDING]
     assert table == [sorted(set(done.token_ids.tolist()))]
     assert sum(name == FIRST for name, _ in read) == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fadvise"), reason="no hints on this system")
+def test_streamed_file_that_is_deleted_is_explained_though_a_hint_comes_first(load, folder):
+    encoder = load(folder, reader="stream")
+    hidden(encoder)
+    for shard in folder.glob("*.safetensors"):
+        shard.unlink()
+    encoder.source.files.expect(encoder.source.weights[FIRST].parts.values())
+    with pytest.raises(RuntimeError, match="expected the file as it was when the text encoder was loaded, got none"):
+        encoder.encode_ids(torch.tensor([1, 2]))
 
 
 def test_streamed_file_that_changes_between_two_passes_is_refused(load, folder):

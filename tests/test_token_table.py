@@ -19,18 +19,23 @@ IDS = torch.tensor([299, 3, 3, 0, 128])
 FORMATS = ("int8_row", "int8_tensor", "int8_convrot", "fp8", "fp8_row", "fp8_e5m2")
 
 
-def stored_table(tmp_path, format: str) -> tuple[StoredWeight, CheckpointFiles, torch.Tensor]:
+def stored_table(
+    tmp_path, format: str, scale: tuple[int, ...] | None
+) -> tuple[StoredWeight, CheckpointFiles, torch.Tensor]:
     packing, parts = packing_of(format, SHAPE), quantise(format, random_weight(SHAPE))
+    if scale is not None:
+        parts["weight_scale"] = parts["weight_scale"].reshape(scale)
     path = tmp_path / "table.safetensors"
     save_file({name: parts[name] for name in packing.parts}, path)
     stored = StoredWeight(format, packing, dict(read_header(path).tensors))
     return stored, CheckpointFiles([path]), unpack(packing, stored.fit(parts), torch.float32)
 
 
+@pytest.mark.parametrize("scale", [None, (1, -1), (-1,), (1, -1, 1)])
 @pytest.mark.parametrize("rest", ["kept", "streamed"])
 @pytest.mark.parametrize("format", FORMATS)
-def test_rows_are_those_of_the_unpacked_table(tmp_path, format, rest):
-    stored, files, whole = stored_table(tmp_path, format)
+def test_rows_are_those_of_the_unpacked_table_however_its_scale_is_shaped(tmp_path, format, rest, scale):
+    stored, files, whole = stored_table(tmp_path, format, scale)
     table = TokenTable(*SHAPE, torch.bfloat16)
     table.announce(stored.packing)
     if rest == "kept":

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -67,7 +68,13 @@ class CheckpointFiles:
         """The whole file, mapped: uint8 [size]."""
         self.check(file)
         size = self._identities[file].size
-        storage = torch.UntypedStorage.from_file(str(file), False, size)
+        try:
+            storage = torch.UntypedStorage.from_file(str(file), False, size)
+        except UnicodeEncodeError as error:
+            raise RuntimeError(
+                f"{file.name!a}: expected a file name that is text, got bytes of another encoding. Rename the "
+                "file, or choose the reader read."
+            ) from error
         return torch.empty(0, dtype=torch.uint8).set_(storage)
 
     def read(self, entry: TensorEntry, progress: Callable[[int], None] | None = None) -> torch.Tensor:
@@ -84,25 +91,26 @@ class CheckpointFiles:
                     progress(len(block))
         return shaped(raw, entry)
 
-    def read_rows(self, entry: TensorEntry, ids: torch.Tensor) -> torch.Tensor:
-        """The rows `ids` (int64 [n]) of a table, in that order; only their bytes are read."""
+    def read_rows(self, entry: TensorEntry, ids: torch.Tensor, count: int) -> torch.Tensor:
+        """The rows `ids` (int64 [n]) of a table of `count`, in that order [n, width]; only their bytes are read."""
         self.check(entry.file)
-        width = entry.nbytes // entry.shape[0]
+        width = entry.nbytes // count
         raw = torch.empty(len(ids) * width, dtype=torch.uint8)
         view = memoryview(raw.numpy())
         with entry.file.open("rb", buffering=0) as file:
             for i, row in enumerate(ids.tolist()):
                 file.seek(entry.offset + row * width)
                 _read_into(file, view[i * width : (i + 1) * width], entry)
-        return shaped(raw, entry, rows=len(ids))
+        return raw.view(STORED_TYPES.get(entry.dtype, torch.uint8)).view(len(ids), -1)
 
     def expect(self, entries: Iterable[TensorEntry]) -> None:
-        """Tell the system which bytes are wanted next, where it can be told."""
+        """Tell the system which bytes are wanted next, where it can be told. A hint: what cannot be opened is left to
+        the reading that follows, which says what is wrong."""
         advise = getattr(os, "posix_fadvise", None)
         if advise is None:
             return
         for entry in entries:
-            with entry.file.open("rb", buffering=0) as file:
+            with suppress(OSError), entry.file.open("rb", buffering=0) as file:
                 advise(file.fileno(), entry.offset, entry.nbytes, os.POSIX_FADV_WILLNEED)
 
 
@@ -117,12 +125,11 @@ def _read_into(file, view: memoryview, entry: TensorEntry) -> None:
         done += count
 
 
-def shaped(raw: torch.Tensor, entry: TensorEntry, rows: int | None = None) -> torch.Tensor:
+def shaped(raw: torch.Tensor, entry: TensorEntry) -> torch.Tensor:
     """Bytes as the tensor that they are; packed types (GGUF's) stay flat bytes, whose rows the packing knows."""
     dtype = STORED_TYPES.get(entry.dtype)
-    shape = entry.shape if rows is None else (rows, *entry.shape[1:])
     if dtype is None:
         return raw
     if raw.storage_offset() % dtype.itemsize:  # views need aligned bytes; files made by hand may have others
         raw = raw.clone()
-    return raw.view(dtype).view(shape) if prod(shape) else torch.empty(shape, dtype=dtype)
+    return raw.view(dtype).view(entry.shape) if prod(entry.shape) else torch.empty(entry.shape, dtype=dtype)

@@ -12,7 +12,6 @@ import torch
 
 from ..packing import Parts
 from .files import CheckpointFiles
-from .header import TensorEntry
 from .stored_weight import StoredWeight
 
 
@@ -27,11 +26,8 @@ class Kept:
 
     def row_parts(self, ids: torch.Tensor) -> Parts:
         """The rows `ids` (int64 [n]) of a table; what is one for all rows (a scale) is whole."""
-        entries = self._stored.parts
-        return {
-            name: _rows(part, ids) if _by_row(self._stored, entries[name]) else part
-            for name, part in self._parts.items()
-        }
+        by_row = self._stored.parts_by_row
+        return {name: _rows(part, ids) if name in by_row else part for name, part in self._parts.items()}
 
 
 class Streamed:
@@ -47,8 +43,9 @@ class Streamed:
         return self._stored.fit({name: self._files.read(entry) for name, entry in self._stored.parts.items()})
 
     def row_parts(self, ids: torch.Tensor) -> Parts:
+        by_row, count, files = self._stored.parts_by_row, self._stored.rows, self._files
         read = {
-            name: self._files.read_rows(entry, ids) if _by_row(self._stored, entry) else self._files.read(entry)
+            name: files.read_rows(entry, ids, count) if name in by_row else files.read(entry)
             for name, entry in self._stored.parts.items()
         }
         return self._stored.fit(read, rows=len(ids))
@@ -57,7 +54,3 @@ class Streamed:
 def _rows(part: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
     """As bytes: not every type can be indexed."""
     return part.contiguous().view(torch.uint8).view(len(part), -1)[ids].view(part.dtype).view(len(ids), *part.shape[1:])
-
-
-def _by_row(stored: StoredWeight, entry: TensorEntry) -> bool:
-    return entry.shape[:1] == stored.parts["weight"].shape[:1]

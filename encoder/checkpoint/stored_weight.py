@@ -29,6 +29,17 @@ class StoredWeight:
         scale = 0 if self.input_scale is None else self.input_scale.nbytes
         return scale + sum(entry.nbytes for entry in self.parts.values())
 
+    @property
+    def rows(self) -> int:
+        return (self.parts["weight"].shape if self.packing is None else self.packing.shape)[0]
+
+    @property
+    def parts_by_row(self) -> set[str]:
+        """The parts that hold something for each row, told by the packing: files write scales in several shapes."""
+        if self.packing is None:
+            return set(self.parts)
+        return {name for name, part in self.packing.parts.items() if part.shape[:1] == (self.rows,)}
+
     def fit(self, parts: Parts, rows: int | None = None) -> Parts:
         """Tensors as read, in the types and shapes that the packing expects: files differ in [1] or [], flat or not.
 
