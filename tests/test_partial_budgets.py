@@ -57,8 +57,7 @@ def test_row_says_what_is_wrong(found, what):
     assert row(**found).wrong == [what]
 
 
-@pytest.mark.parametrize("kind", ["bf16", "nvfp4_awq", "int8_convrot"])
-@pytest.mark.parametrize("reader", ["mmap", "stream"])
+@pytest.mark.parametrize(("kind", "reader"), [("bf16", "mmap"), ("nvfp4_awq", "stream"), ("int8_convrot", "mmap")])
 def test_figures_are_those_of_the_patcher(comfy, tiny_checkpoint, tokenizer_folder, tmp_path, kind, reader):  # noqa: F811
     path = tiny_checkpoint
     if kind != "bf16":
