@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 from h3te_tests.comfy_host import CPU, comfy, make_tiny_clip, picture, tiny_clip  # noqa: F401 (fixtures)
-from h3te_tests.packed_host import open_as, stored_as  # noqa: F401 (fixtures)
+from h3te_tests.packed_host import like_a_device, open_as, stored_as  # noqa: F401 (fixtures)
 from h3te_tests.tiny_weights import TAP_LAYER
 from safetensors.torch import load_file, save_file
 
@@ -146,6 +146,19 @@ def test_evicted_and_back(comfy, open_as):  # noqa: F811
         comfy.model_management.free_memory(1e30, CPU)
         assert torch.equal(encode(clip), expected)
         assert clip.patcher.loaded_size() == clip.patcher.model_size()
+
+
+@pytest.mark.parametrize("kind", ["bf16", "int8_convrot", "gguf streamed"])
+def test_evicted_and_given_up_where_loading_moves_weights(comfy, open_as, like_a_device, kind):  # noqa: F811
+    clip = open_as(kind)
+    expected = encode(clip)
+    for _ in range(2):
+        comfy.model_management.unload_all_models()
+        assert torch.equal(encode(clip), expected)
+        clip.unload = True
+        assert torch.equal(encode(clip), expected)
+        assert all(parameter.is_meta for parameter in clip.cond_stage_model.parameters())
+        clip.unload = False
 
 
 def test_evicted_in_part_by_another_model_and_back(comfy, tiny_clip, monkeypatch):  # noqa: F811

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 from h3te_tests.comfy_host import CPU, comfy, make_tiny_clip, picture, tiny_clip  # noqa: F401 (fixtures)
-from h3te_tests.packed_host import open_as, stored_as  # noqa: F401 (fixtures)
+from h3te_tests.packed_host import like_a_device, open_as, stored_as  # noqa: F401 (fixtures)
 
 PICTURES = [{"type": "image", "data": picture(1, 64, 64)}, {"type": "image", "data": picture(2, 64, 96)}]
 GB = 10**9
@@ -203,6 +203,17 @@ def test_out_of_memory_is_repeated_once_with_everything_offloaded(open_as, runs_
     assert torch.equal(again.conditioning[0][0], expected)
     assert not again.notes
     assert clip.patcher.loaded_size() == clip.patcher.model_size() == size
+
+
+@pytest.mark.parametrize("kind", ["bf16", "int8_convrot", "nvfp4_awq", "bf16 streamed", "gguf"])
+def test_out_of_memory_where_loading_moves_weights(open_as, like_a_device, runs_out, kind):  # noqa: F811
+    clip = open_as(kind)
+    expected = encode(clip)
+    with runs_out(clip) as seen:
+        assert torch.equal(encode(clip), expected)
+    assert set(seen) == {0}
+    assert torch.equal(encode(clip), expected)
+    assert clip.patcher.loaded_size() == clip.patcher.model_size()
 
 
 def test_text_alone_is_repeated_to_the_same_bits(tiny_clip, runs_out):  # noqa: F811
