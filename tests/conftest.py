@@ -48,3 +48,16 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from h3te_tests.tiny_weights import write_tiny_checkpoint
 
     return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "text_encoder")
+
+
+@pytest.fixture
+def load_small(tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """`load_encoder` for the tiny checkpoint, in float32; streaming takes its tiny tensors for large ones."""
+    import torch
+    from h3te.encoder import load_encoder
+    from h3te_tests.tiny_weights import TAP_LAYER
+
+    monkeypatch.setattr("h3te.encoder.checkpoint.reader.STREAMED_FROM", 4096)
+    return lambda path, **options: load_encoder(
+        path, **{"dtype": torch.float32, "tap_layer": TAP_LAYER, "tokenizer": tokenizer_folder, **options}
+    )

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from h3te.encoder import copies, load_encoder
+from h3te.encoder import copies
 from h3te.encoder.copies import StreamCopies
 from h3te.encoder.leaf import Leaf
 from h3te_tests.golden_cases import CASES, references
@@ -22,16 +22,8 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def load(tokenizer_folder, monkeypatch):
-    monkeypatch.setattr("h3te.encoder.checkpoint.reader.STREAMED_FROM", 4096)
-    return lambda path, **options: load_encoder(
-        path, **{"dtype": torch.float32, "tap_layer": TAP_LAYER, "tokenizer": tokenizer_folder, **options}
-    )
-
-
-@pytest.fixture
-def streamed(load, tiny_checkpoint):
-    return load(tiny_checkpoint, reader="stream")
+def streamed(load_small, tiny_checkpoint):
+    return load_small(tiny_checkpoint, reader="stream")
 
 
 def hidden(encoder, progress=None) -> torch.Tensor:
@@ -56,8 +48,8 @@ def test_one_layer_is_lent_at_a_time_and_none_afterwards(streamed):
     assert staged(streamed) == threads() == []
 
 
-def test_mapped_weights_on_a_cpu_need_no_thread(load, tiny_checkpoint):
-    encoder, seen = load(tiny_checkpoint), []
+def test_mapped_weights_on_a_cpu_need_no_thread(load_small, tiny_checkpoint):
+    encoder, seen = load_small(tiny_checkpoint), []
     hidden(encoder, lambda *call: seen.extend(threads()))
     assert seen == []
 
@@ -112,9 +104,9 @@ def test_a_fault_at_any_reading_leaves_nothing_behind_and_the_encoder_usable(str
     assert torch.equal(hidden(streamed), expected)
 
 
-def test_a_file_that_changes_during_an_encode_is_an_error(load, tiny_checkpoint, tmp_path):
+def test_a_file_that_changes_during_an_encode_is_an_error(load_small, tiny_checkpoint, tmp_path):
     folder = Path(shutil.copytree(tiny_checkpoint, tmp_path / "text_encoder"))
-    encoder = load(folder, reader="stream")
+    encoder = load_small(folder, reader="stream")
     shard = folder / "model-00001-of-00003.safetensors"
 
     def replace(done: int, total: int, what: str) -> None:
