@@ -75,6 +75,7 @@ def _server(host: Path, checkpoint, port: int | None = None):
 
 
 def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> int:
+    import demo_budget_claims
     import demo_claims
     import demo_memory_claims
     import demo_packed_claims
@@ -91,6 +92,7 @@ def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> i
             print(demo_report.line(claim), flush=True)
 
     readers = demo_packed_claims.start_readers(checkpoint, packed) if packed else {}
+    budgets = demo_budget_claims.start_budgets(host, checkpoint) if packed else None
     with _server(host, checkpoint) as server:
         version = server.version
         collect(demo_claims.graph_claims(server, checkpoint, say))
@@ -99,6 +101,7 @@ def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> i
         if packed:
             collect(demo_packed_claims.packed_claims(server, checkpoint, packed, say))
             collect(demo_packed_claims.reader_claims(readers))
+            collect(demo_budget_claims.budget_claims(budgets, checkpoint))
         demo_report.keep_conditioning(server, RESULTS)
     if not packed:
         collect(demo_packed_claims.streamed_claims(checkpoint, say))
