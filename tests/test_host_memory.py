@@ -216,6 +216,21 @@ def test_out_of_memory_where_loading_moves_weights(open_as, like_a_device, runs_
     assert clip.patcher.loaded_size() == clip.patcher.model_size()
 
 
+def test_second_try_sees_every_reference_on_its_own(tiny_clip, runs_out, monkeypatch):  # noqa: F811
+    from h3te.encoder import model
+
+    real, calls = model.VisionTower.see, []
+
+    def see(self, given, on_block=None):
+        calls.append(len(given))
+        return real(self, given, on_block)
+
+    monkeypatch.setattr(model.VisionTower, "see", see)
+    with runs_out(tiny_clip):
+        encode(tiny_clip, PICTURES)
+    assert calls == [1, 2]
+
+
 def test_text_alone_is_repeated_to_the_same_bits(tiny_clip, runs_out):  # noqa: F811
     expected = encode(tiny_clip)
     with runs_out(tiny_clip):

@@ -112,6 +112,7 @@ def test_plan_is_within_a_tenth_above_the_measured_peak(wide, pictures, grid, te
         ([(1, 16, 16)], [(12, 32, 48), (2, 32, 32)], 2000),
         ([(1, 64, 96), (1, 16, 16), (1, 32, 32)], [], 9),
         ([], [(30, 24, 42)], 300),
+        ([(1, 16, 16)] * 40, [], 9),
     ],
 )
 def test_plan_counts_all_calls_alive_and_the_largest_at_work(wide, images, videos, text, packing):
@@ -129,6 +130,18 @@ def test_plan_counts_all_calls_alive_and_the_largest_at_work(wide, images, video
     assert plan.bare == plan.activations
     assert 1.0 <= plan.activations / held.peak <= 1.3
     assert plan.activations <= plan_request(wide.config, seen, len(ids), wide.dtype).activations
+
+
+@pytest.mark.parametrize("sizes", [[(48, 84)], [(16, 16)] * 40, [(64, 96), (16, 16), (16, 16)], [(32, 48)] * 4])
+def test_vision_alone_is_planned_for_all_calls(wide, sizes):
+    """At released widths a text layer needs more than the tower ever does, so that the whole plan hides this part."""
+    tower, vision = wide.model.visual, wide.config.vision
+    with LiveBytes([wide.slots.get(name) for name in wide.slots.names]) as held, torch.no_grad():
+        pixels = [torch.empty(h * w, PATCH_WIDTH, dtype=wide.dtype, device=META) for h, w in sizes]
+        features = tower.see([(part, [(1, h, w)]) for part, (h, w) in zip(pixels, sizes, strict=True)])
+    counts = [h * w for h, w in sizes]
+    kept = sum(f.merged.nbytes + sum(level.nbytes for level in f.deepstack) for f in features)
+    assert 1.0 <= (vision_bytes(vision, sum(counts), 2, max(counts)) + kept) / held.peak <= 1.3
 
 
 def test_plan_grows_with_dtype_and_cast_weights(wide):
