@@ -73,8 +73,10 @@ def test_patch_embedding_written_with_fewer_axes_has_its_five(rank, tmp_path):
     assert open_catalog(tmp_path / "m.gguf", 1).shapes[PATCH_EMBED] == (16, 3, 2, 16, 16)
 
 
-def test_shape_key_that_does_not_fit_its_tensor_is_refused(tmp_path):
-    changes = {"comfy.gguf.orig_shape.model.embed_tokens.weight": [3, 5]}
+@pytest.mark.parametrize("turned", [lambda n: n + 1, float, lambda n: -n], ids=["other", "float", "negative"])
+def test_shape_key_that_does_not_fit_its_tensor_is_refused(turned, tmp_path):
+    shape = shapes(tiny_config())["model.language_model.embed_tokens.weight"]
+    changes = {"comfy.gguf.orig_shape.model.embed_tokens.weight": [turned(n) for n in shape]}
     with pytest.raises(ValueError, match=r"expected comfy.gguf.orig_shape.model.embed_tokens.weight to be a shape of"):
         open_catalog(write_tiny(tmp_path / "m.gguf", "B", values=changes), TAP_LAYER)
 
@@ -90,6 +92,37 @@ def test_vision_file_is_found_beside_among_others(tmp_path):
     write_sparse_vision(tmp_path / "mmproj-other-width.gguf", other)
     (tmp_path / "mmproj-broken.gguf").write_bytes(wanted.read_bytes()[:5000])
     assert open_catalog(path, TAP_LAYER).files_needed == (path, wanted)
+
+
+def test_vision_file_beside_may_have_any_case(tmp_path):
+    path = write_tiny(tmp_path / "m.gguf", "C")
+    wanted = vision_path(path).rename(tmp_path / "MMPROJ.GGUF")
+    assert open_catalog(path, TAP_LAYER).files_needed == (path, wanted)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are files here alone")
+def test_search_for_the_vision_file_opens_files_alone(tmp_path):
+    path = write_tiny(tmp_path / "m.gguf", "C")
+    os.mkfifo(tmp_path / "mmproj-a.gguf")
+    (tmp_path / "mmproj-b.gguf").mkdir()
+    (tmp_path / "mmproj-c.gguf").symlink_to("/dev/zero")
+    (tmp_path / "mmproj-d.gguf").symlink_to(tmp_path / "gone")
+    assert open_catalog(path, TAP_LAYER).files_needed == (path, vision_path(path))
+
+
+def test_search_for_the_vision_file_passes_over_what_may_not_be_opened(tmp_path, monkeypatch):
+    path = write_tiny(tmp_path / "m.gguf", "C")
+    locked, opened = Path(shutil.copy(vision_path(path), tmp_path / "locked.gguf")), Path.open
+
+    def refuse(self, *args, **kwargs):
+        if self == locked:
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "open", refuse)
+    assert open_catalog(path, TAP_LAYER).files_needed == (path, vision_path(path))
+    monkeypatch.undo()  # it may be opened now, and fits
+    assert open_catalog(path, TAP_LAYER).files_needed[1] == locked
 
 
 def test_vision_file_may_be_named(tmp_path):
@@ -157,6 +190,13 @@ def test_vision_file_chosen_as_the_model_says_so(tmp_path):
 
 
 # key-values
+
+
+@pytest.mark.parametrize("architecture", [[1, 2], 5, True])
+def test_architecture_that_is_no_text_is_refused(architecture, tmp_path):
+    path = write_tiny(tmp_path / "m.gguf", "C", values={"general.architecture": architecture})
+    with pytest.raises(ValueError, match=r"m\.gguf: expected the architecture qwen3vl, got .*\. Use"):
+        open_catalog(path, TAP_LAYER)
 
 
 FOREIGN = {

@@ -69,6 +69,7 @@ def test_numbers_texts_and_short_lists_are_kept(tmp_path):
 def test_plain_reader_of_the_package_gives_the_same(tmp_path, monkeypatch):
     path = write_small(tmp_path / "a.gguf")
     quick = read_gguf(path)
+    gguf_file._outcome.cache_clear()
     monkeypatch.setitem(gguf_reader._OVERRIDDEN, "_get_field_parts", ("self", "something new"))
     assert gguf_reader.reader_class() is gguf.GGUFReader
     assert read_gguf(path) == quick
@@ -81,6 +82,7 @@ def test_installed_package_has_the_insides_that_are_overridden():
 def test_header_with_a_vocabulary_is_read_in_no_time(real_file):
     times = []
     for _ in range(3):
+        gguf_file._outcome.cache_clear()
         start = time.perf_counter()
         header = read_gguf(real_file)
         times.append(time.perf_counter() - start)
@@ -127,6 +129,42 @@ def test_incomplete_download_of_real_size_is_refused_with_both_numbers(tmp_path)
     size = path.stat().st_size
     os.truncate(path, 9_000_000_000)
     with pytest.raises(ValueError, match=rf"expected {size:,} bytes as its header says, got 9,000,000,000"):
+        read_gguf(path)
+
+
+def test_header_is_parsed_once_per_state_of_its_file(tmp_path, monkeypatch):
+    """Good or bad: a vision file that is being downloaded is looked into for every model beside it."""
+    good, bad, calls = write_small(tmp_path / "a.gguf"), tmp_path / "b.gguf", []
+    bad.write_bytes(good.read_bytes()[:-40])
+    parse = gguf_file._parse
+    monkeypatch.setattr(gguf_file, "_parse", lambda path, size: calls.append(path) or parse(path, size))
+    for _ in range(3):
+        assert read_gguf(good) is read_gguf(good)
+        with pytest.raises(ValueError, match="The download is incomplete"):
+            read_gguf(bad)
+    assert calls == [good, bad]
+    os.utime(good, ns=(1, 1))
+    bad.write_bytes(good.read_bytes())
+    assert read_gguf(good).tensors.keys() == read_gguf(bad).tensors.keys()
+    assert calls == [good, bad, good, bad]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes are files here alone")
+def test_pipes_devices_and_folders_are_never_opened(tmp_path):
+    os.mkfifo(tmp_path / "pipe.gguf")
+    (tmp_path / "folder.gguf").mkdir()
+    (tmp_path / "device.gguf").symlink_to("/dev/zero")
+    for name, kind in (("pipe", "a FIFO"), ("folder", "a folder"), ("device", "a device")):
+        with pytest.raises(
+            ValueError, match=rf"{name}\.gguf: expected a file, got {kind}, which is never opened\. Choose"
+        ):
+            read_gguf(tmp_path / f"{name}.gguf")
+
+
+def test_safetensors_file_is_told_by_its_name_too(tmp_path):
+    path = tmp_path / "vision.safetensors"
+    path.write_bytes(OTHERS["safetensors"][0])
+    with pytest.raises(ValueError, match=r"expected a GGUF file, got a safetensors file\. Choose a \.gguf file\."):
         read_gguf(path)
 
 

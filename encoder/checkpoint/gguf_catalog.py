@@ -77,7 +77,7 @@ def _text_entries(path: Path, header: GgufHeader) -> tuple[str, dict[str, Tensor
 def _check_architecture(path: Path, values: Mapping[str, Value]) -> None:
     found = values.get(ARCHITECTURE, QWEN3VL)
     if found != QWEN3VL:
-        known = f" ({_FOREIGN[found]})" if found in _FOREIGN else ""
+        known = f" ({_FOREIGN[found]})" if isinstance(found, str) and found in _FOREIGN else ""
         raise ValueError(f"{path.name}: expected the architecture {QWEN3VL}, got {found!r}{known}. {_USE}")
 
 
@@ -86,7 +86,7 @@ def _reshaped(entry: TensorEntry, values: Mapping[str, Value]) -> TensorEntry:
     original = values.get(_ORIGINAL_SHAPE + entry.stored_name)
     count = prod(entry.shape)
     if original is not None:
-        if not isinstance(original, list) or prod(original) != count:
+        if not _is_shape(original) or prod(original) != count:
             raise ValueError(
                 f"{entry.file.name}: expected {_ORIGINAL_SHAPE}{entry.stored_name} to be a shape of {count:,} values, "
                 f"got {original}. The file is damaged: replace it."
@@ -95,6 +95,10 @@ def _reshaped(entry: TensorEntry, values: Mapping[str, Value]) -> TensorEntry:
     if entry.stored_name.endswith("visual.patch_embed.proj.weight") and count % prod(_PATCH) == 0:
         return replace(entry, shape=(count // prod(_PATCH), *_PATCH))
     return entry
+
+
+def _is_shape(value: Value) -> bool:
+    return isinstance(value, list) and all(type(n) is int and n >= 0 for n in value)
 
 
 def _vision_entries(header: GgufHeader) -> dict[str, TensorEntry]:

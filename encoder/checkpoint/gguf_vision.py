@@ -3,12 +3,17 @@
 Contract: `find_vision(path, width, named)` -> (header of the vision file or None, what to add when there is none). The
 one that is named must fit, else ValueError. Beside the model, files that fit are those of architecture "clip" with
 Qwen3-VL's DeepStack mergers that lead to the model's width; of several the largest is taken, and a warning says so.
+`vision_candidates(path)`: the files beside it that decide this, told by a look at each one's first bytes.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import re
+import stat
+from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from .gguf_file import GgufHeader, read_gguf
@@ -56,9 +61,7 @@ def _named(path: Path, width: int, vision: Path) -> GgufHeader:
 def _beside(path: Path) -> tuple[list[GgufHeader], list[str]]:
     """Vision files in the folder of `path`, and what was wrong with those that cannot be read."""
     headers, broken = [], []
-    for file in sorted(path.parent.glob("*.gguf")):
-        if file == path or not _says_clip(file):
-            continue
+    for file in vision_candidates(path):
         try:
             headers.append(read_gguf(file))
         except (ValueError, OSError) as error:
@@ -66,13 +69,34 @@ def _beside(path: Path) -> tuple[list[GgufHeader], list[str]]:
     return [header for header in headers if is_vision_file(header.tensors)], broken
 
 
-def _says_clip(file: Path) -> bool:
-    """A look at the first bytes: a folder may hold many files with long headers."""
+def vision_candidates(path: Path) -> list[Path]:
+    """Files of architecture "clip" beside `path`, by name. A folder may hold many files with long headers: each is
+    looked into once per state. What cannot be read is none."""
     try:
-        with file.open("rb") as opened:
-            return _ARCHITECTURE.search(opened.read(_PEEK_BYTES)) is not None
+        with os.scandir(path.parent) as entries:
+            return sorted(path.parent / entry.name for entry in _ggufs(entries, path.name) if _says_clip(entry))
+    except OSError:
+        return []
+
+
+def _ggufs(entries: Iterator[os.DirEntry], but: str) -> Iterator[os.DirEntry]:
+    return (entry for entry in entries if entry.name.lower().endswith(".gguf") and entry.name != but)
+
+
+def _says_clip(entry: os.DirEntry) -> bool:
+    try:
+        found = entry.stat()
+        state = (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)
+        return stat.S_ISREG(found.st_mode) and _begins_as_clip(entry.path, state)
     except OSError:
         return False
+
+
+@lru_cache(maxsize=1024)
+def _begins_as_clip(file: str, state: tuple[int, ...]) -> bool:
+    """`state` is part of the cache key, else unused."""
+    with Path(file).open("rb") as opened:
+        return _ARCHITECTURE.search(opened.read(_PEEK_BYTES)) is not None
 
 
 def width_of(header: GgufHeader) -> int:
