@@ -124,7 +124,7 @@ def _bad_weights(part: nn.Module, path: str, like: torch.Tensor) -> Iterator[str
     for name, leaf in part.named_modules(prefix=path):
         if isinstance(leaf, Leaf):
             with leaf.borrow(like) as (weight, bias):
-                pair = {"weight": leaf.matrix(weight, like.dtype), "bias": bias}
-                for attribute, tensor in pair.items():
+                own = {"weight": leaf.matrix(weight, like.dtype), "bias": bias, "pre_quant_scale": leaf.input_scale}
+                for attribute, tensor in own.items():
                     if tensor is not None and not is_finite(tensor):
                         yield f"{name}.{attribute}"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from h3te.encoder import ImageReference, VideoReference, build_encoder
+from h3te.encoder import ImageReference, VideoReference, build_encoder, load_encoder
 from h3te.encoder.diagnosis import find_bad_part, is_finite
 from h3te_tests.comfy_host import CPU, comfy, make_tiny_clip, picture, tiny_clip  # noqa: F401 (fixtures)
 from h3te_tests.golden_cases import clip, pattern
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config, tiny_weights
+from packed_files import write_packed
 
 NAN, INF = float("nan"), float("inf")
 REFERENCES = [ImageReference(pattern(64, 64, 1)), VideoReference(clip(13, 32, 32, 2))]
@@ -83,6 +84,21 @@ def test_overflow_with_finite_weights_points_at_the_precision(state, tokenizer_f
     encoder.load_weights((n, t.float() * 3e38 if n == norm else t) for n, t in state.items())
     message = r"first in layer 3 of 5 .*, computed in float32 on cpu; its weights are finite.* try dtype float32"
     with pytest.raises(RuntimeError, match=message):
+        encoder.encode("A fox.")
+
+
+@pytest.mark.parametrize("linear", ["mlp.down_proj", "self_attn.o_proj"])
+def test_a_bad_scale_of_the_input_is_named(tiny_checkpoint, tokenizer_folder, tmp_path, linear):
+    """AWQ's pre_quant_scale is no weight of its own, and the file's other tensors are finite."""
+    path = write_packed(tiny_checkpoint, tmp_path / "tiny.safetensors", "nvfp4_awq", tap=TAP_LAYER)
+    encoder = load_encoder(path, tap_layer=TAP_LAYER, tokenizer=tokenizer_folder)
+    encoder.materialise()
+    part = f"{TEXT}.layers.2.{linear}"
+    scaled = encoder.get_submodule(part)
+    scaled.input_scale = planted(scaled.input_scale, NAN)
+    with pytest.raises(
+        RuntimeError, match=rf"first in layer 3 of 5 .*; NaN or infinity is in {part}\.pre_quant_scale\. The"
+    ):
         encoder.encode("A fox.")
 
 
