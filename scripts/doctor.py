@@ -27,9 +27,17 @@ def main() -> int:
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Say what text encoder files are and what is wrong with them.")
     parser.add_argument("paths", type=Path, nargs="+", metavar="PATH", help="a file or a folder")
-    parser.add_argument("--vision", type=Path, metavar="FILE", help="the vision file (mmproj) of a GGUF without one")
+    parser.add_argument("--vision", metavar="FILE", help="the vision file (mmproj) of a GGUF without one")
     parser.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(arguments)
+
+
+def _expanded(path: Path) -> Path:
+    """With the home folder for ~; a name that only looks like one is taken as it is."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 def run(parsed: argparse.Namespace) -> int:
@@ -39,12 +47,21 @@ def run(parsed: argparse.Namespace) -> int:
 
     summary = h3te_module("encoder.checkpoint.summary")
     inspect = h3te_module("encoder").inspect_checkpoint
-    reports = [inspect(path.expanduser(), vision=parsed.vision) for path in parsed.paths]
+    vision = _expanded(Path(parsed.vision)) if parsed.vision else None
+    reports = [inspect(_expanded(path), vision=vision) for path in parsed.paths]
     if parsed.json:
         print(json.dumps([summary.as_dict(report) for report in reports], indent=2))
     else:
         print("\n\n".join(summary.text(report) for report in reports))
     return 1 if any(report.problems for report in reports) else 0
+
+
+def _home(path: Path) -> Path:
+    """`path` with ~ spelled out; as it is where there is no such user."""
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        return path
 
 
 if __name__ == "__main__":

@@ -57,6 +57,16 @@ def test_vision_file_is_for_gguf_alone(good, capsys):
     assert "expected a vision file for .gguf files alone" in capsys.readouterr().out
 
 
+def test_no_name_for_the_vision_file_is_none(good):
+    assert run(good, "--vision", "") == 0
+
+
+def test_name_that_only_looks_like_a_home_folder_is_taken_as_it_is(good, capsys):
+    assert run("~no_such_user/x", good) == 1
+    printed = capsys.readouterr().out
+    assert "expected a file or folder at ~no_such_user" in printed and "ready to use" in printed
+
+
 def test_path_is_required(capsys):
     with pytest.raises(SystemExit):
         doctor._arguments([])
