@@ -10,6 +10,7 @@ from pathlib import Path
 import gguf
 import numpy as np
 import pytest
+import torch
 from gguf_plan import Types
 from h3te.encoder.checkpoint import inspect_checkpoint
 from h3te.encoder.checkpoint.catalog import open_catalog
@@ -18,6 +19,7 @@ from h3te.encoder.config import EncoderConfig
 from h3te_tests.checkpoint_files import QWEN3_VL_8B, released_config
 from h3te_tests.gguf_files import NAMES, TINY, WIDE, vision_path, write_sparse_gguf, write_sparse_vision
 from h3te_tests.tiny_weights import TAP_LAYER, shapes, tiny_config
+from safetensors.torch import save_file
 
 PATCH_EMBED = "model.visual.patch_embed.proj.weight"
 
@@ -181,6 +183,21 @@ def test_second_vision_file_where_none_belongs_is_refused(tmp_path):
         open_catalog(path, TAP_LAYER, tmp_path / "v.gguf")
     with pytest.raises(ValueError, match=r"expected a vision file for .gguf files alone, got v.gguf"):
         open_catalog(tmp_path, TAP_LAYER, tmp_path / "v.gguf")
+
+
+def test_empty_name_of_the_vision_file_is_none(tmp_path):
+    path = write_tiny(tmp_path / "m.gguf", "C")
+    assert open_catalog(path, TAP_LAYER, "").files_needed == (path, vision_path(path))
+
+
+def test_safetensors_file_named_as_the_vision_file_is_refused_for_what_it_is(tmp_path):
+    path = write_tiny(tmp_path / "m.gguf", "C")
+    named = tmp_path / "vision.safetensors"
+    save_file({"v.blk.0.ln1.weight": torch.zeros(2)}, named)
+    with pytest.raises(ValueError, match=r"vision.safetensors: expected a GGUF file, got a safetensors file\. Choose a"):
+        open_catalog(path, TAP_LAYER, named)
+    with pytest.raises(ValueError, match=rf"{tmp_path.name}: expected a file, got a folder"):
+        open_catalog(path, TAP_LAYER, tmp_path)
 
 
 def test_vision_file_chosen_as_the_model_says_so(tmp_path):

@@ -69,7 +69,7 @@ def open_catalog(path: str | Path, tap_layer: int, vision: str | Path | None = N
     to do; RuntimeError for a GGUF file without the `gguf` package."""
     path = Path(path)
     try:
-        return _open(path, tap_layer, None if vision is None else Path(vision))
+        return _open(path, tap_layer, Path(vision) if vision else None)
     except OSError as error:
         if error.errno is None:  # raised here, with its explanation
             raise
