@@ -1,7 +1,7 @@
 """Regular files only: a FIFO or a device under a model's name waits for ever when it is opened.
 
-Contract: `regular_stat(path)` before a file is opened; `is_regular(path)` where a file is looked for: it never raises,
-also not for what lies in a folder of another user, where `Path.is_file` does.
+Contract: `regular_stat(path)` before a file is opened. `is_regular(path)` and `is_folder(path)`, where one is looked
+for, never raise, also not for what lies in a folder of another user, where `Path.is_file` and `Path.is_dir` do.
 """
 
 from __future__ import annotations
@@ -23,6 +23,13 @@ def regular_stat(path: Path) -> os.stat_result:
         kind = next((what for is_kind, what in _KINDS if is_kind(found.st_mode)), "something else")
         raise ValueError(f"{path.name}: expected a file, got {kind}, which is never opened. Choose the file itself.")
     return found
+
+
+def is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def is_regular(path: Path) -> bool:

@@ -20,6 +20,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from .pixels import PATCH
 from .presentation import PROMPT_PART, Presentation, Segment, TextSegment
+from .regular import is_regular
 
 logger = logging.getLogger(__name__)
 
@@ -181,11 +182,16 @@ def find_tokenizer_folder(checkpoint: str | Path) -> Path | None:
     return next(iter(_tokenizer_folders(Path(checkpoint))), None)
 
 
+def find_tokenizer_files(checkpoint: str | Path) -> list[Path]:
+    """The files that decide what `find_tokenizer` gives; nothing is read."""
+    return [folder / name for folder in _tokenizer_folders(Path(checkpoint)) for name in (_VOCAB, _MERGES)]
+
+
 def _tokenizer_folders(checkpoint: Path) -> list[Path]:
     # A link may be what stands beside the tokenizer, or what it points to.
-    folders = [p.parent if p.is_file() else p for p in (checkpoint.absolute(), checkpoint.resolve())]
+    folders = [p.parent if is_regular(p) else p for p in (checkpoint.absolute(), checkpoint.resolve())]
     places = dict.fromkeys(place for folder in folders for place in _places(folder))
-    return [place for place in places if all((place / name).is_file() for name in (_VOCAB, _MERGES))]
+    return [place for place in places if all(is_regular(place / name) for name in (_VOCAB, _MERGES))]
 
 
 def _places(folder: Path) -> Iterable[Path]:

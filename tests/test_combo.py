@@ -114,6 +114,47 @@ def test_combo_of_real_size_files_opens_each_header_once(paths, text_encoders, m
     assert time.perf_counter() - started < 0.05
 
 
+def test_file_that_is_being_downloaded_makes_nobody_read_another_again(paths, text_encoders, monkeypatch):  # noqa: F811
+    """20 GGUF files of real size: 0.1 s each, at every reload of the page, for as long as a download takes."""
+    from h3te.encoder.checkpoint import gguf_file
+    from h3te_tests.gguf_files import write_sparse_gguf
+
+    first = write_sparse_gguf(text_encoders / "m00.gguf", "C", released_config(), vocabulary=20_000)
+    for i in range(1, 20):
+        os.link(first, text_encoders / f"m{i:02}.gguf")
+    vision = (text_encoders / "mmproj-m00.gguf").rename(text_encoders.parent / "complete")
+    paths.combo_values()
+    inspected, parsed = [], []
+    inspect, parse = paths.inspect_checkpoint, gguf_file._parse
+    monkeypatch.setattr(paths, "inspect_checkpoint", lambda path: inspected.append(path.name) or inspect(path))
+    monkeypatch.setattr(gguf_file, "_parse", lambda path, size: parsed.append(path.name) or parse(path, size))
+    for source, name in ((first, "new.gguf"), (vision, "mmproj.gguf")):
+        with source.open("rb") as file, (text_encoders / name).open("ab") as target:
+            for _ in range(3):
+                target.write(file.read(30_000))
+                target.flush()
+                assert len(paths.combo_values()) == 21 + (name == "mmproj.gguf")
+    assert inspected[:3] == ["new.gguf"] * 3  # and no other
+    assert not {name for name in parsed if name.startswith(("m0", "m1"))}
+    vision.replace(text_encoders / "mmproj.gguf")
+    assert paths.cached_report(first).has_vision
+
+
+def test_state_of_a_gguf_file_is_its_own_and_of_what_can_be_its_vision_file(paths, gguf_pair, text_encoders):  # noqa: F811
+    text, vision = gguf_pair
+    states = [paths.file_state(text)]
+    (text_encoders / "other.gguf").write_bytes(text.read_bytes()[:5000])
+    (text_encoders / "other.safetensors").write_bytes(b"x")
+    assert paths.file_state(text) == states[0]
+    vision.rename(text_encoders / "V.GGUF")
+    states.append(paths.file_state(text))
+    os.utime(text_encoders / "V.GGUF", ns=(7, 7))
+    states.append(paths.file_state(text))
+    os.utime(text, ns=(7, 7))
+    states.append(paths.file_state(text))
+    assert len(set(states)) == 4
+
+
 def test_vision_file_in_another_folder_is_taken_when_named(paths, gguf_pair, text_encoders):  # noqa: F811
     from h3te.nodes.encoder_options import EncoderOptionsNode
     from h3te.nodes.load_text_encoder import LoadTextEncoder

@@ -10,6 +10,7 @@ from functools import lru_cache
 
 from PIL import Image, ImageDraw, ImageFont
 
+from ..regular import is_folder
 from .report import CheckpointReport
 from .summary import Row, rows
 
@@ -37,7 +38,7 @@ def draw(report: CheckpointReport) -> Image.Image:
 
 def _title(report: CheckpointReport) -> str:
     """The file's name, or the last two folders: every released folder is called text_encoder."""
-    parts = report.path.parts[-2:] if report.path.is_dir() else report.path.parts[-1:]
+    parts = report.path.parts[-2:] if is_folder(report.path) else report.path.parts[-1:]
     return "/".join(parts) or str(report.path)
 
 

@@ -2,8 +2,9 @@
 
 Contract: values are the relative names that CLIPLoader saves (its folders, legacy `clip/`, extra_model_paths), plus
 folders in the released layout as relative names ending in "/", plus `.gguf`. Recognised H3 encoders come first.
-Headers are read once per file state (path, time, size); nothing else is opened. A file that moved to another
-subfolder is found by its name. A GGUF file's vision part may be a second file, named or beside it.
+Headers are read once per file state (states.py); nothing else is opened. A file that moved to another subfolder is
+found by its name. A GGUF file's vision part may be a second file, named or beside it. No file keeps the list from being
+made: one that cannot be read stands last, and the log says why.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pathlib import Path
 import folder_paths
 
 from ...encoder import CheckpointReport, inspect_checkpoint
+from ...encoder.regular import is_folder
+from .states import State, file_state
 
 logger = logging.getLogger(__name__)
 
@@ -34,9 +37,6 @@ _GET = (
     "disk, of which 51.5 GB are read); or a GGUF file of the encoder with its vision file (mmproj) beside it"
 )
 
-# (name, mtime in ns, size, inode, device) of each file that decides what a checkpoint is
-State = tuple[tuple[str, int, int, int, int], ...]
-
 
 @dataclass(frozen=True)
 class Found:
@@ -44,6 +44,15 @@ class Found:
 
     value: str
     path: Path
+
+
+@dataclass(frozen=True)
+class _Inspection:
+    """What a file was found to be in a state. inspected: False where the inspection itself failed."""
+
+    state: State
+    report: CheckpointReport
+    inspected: bool = True
 
 
 class _Listing:
@@ -61,7 +70,7 @@ class _Listing:
         return self.entries
 
     def _fresh(self) -> bool:
-        if any(root not in self.folders and Path(root).is_dir() for root in self.roots):
+        if any(root not in self.folders and is_folder(Path(root)) for root in self.roots):
             return False  # a folder that was not there
         try:
             return all(Path(folder).stat().st_mtime == time for folder, time in self.folders.items())
@@ -71,15 +80,24 @@ class _Listing:
     def _walk(self, roots: tuple[str, ...]) -> None:
         self.roots, self.folders, found = roots, {}, {}
         for root in roots:
-            names, folders = folder_paths.recursive_search(root, excluded_dir_names=[".git"])
+            names, folders = _search(root)
             self.folders.update(folders)
             for value in [*_files(names), *_released_folders(names)]:
                 found.setdefault(value, Found(value, Path(root, value)))  # as ComfyUI: the first root wins
         self.entries = tuple(found.values())
 
 
+def _search(root: str) -> tuple[list[str], dict[str, float]]:
+    """(relative file names, times of folders) below `root`."""
+    try:
+        return folder_paths.recursive_search(root, excluded_dir_names=[".git"])
+    except OSError as error:
+        logger.warning("%s: %s cannot be searched and is left out: %s", WHO, root, error)
+        return [], {}
+
+
 _listing = _Listing()
-_reports: dict[tuple[str, str | None], tuple[State, CheckpointReport]] = {}
+_reports: dict[tuple[str, str | None], _Inspection] = {}
 
 
 def _files(names: list[str]) -> list[str]:
@@ -96,9 +114,16 @@ def _released_folders(names: list[str]) -> list[str]:
 
 def combo_values() -> list[str]:
     """The widget's values, recognised H3 encoders first; one explaining entry when there is none."""
-    entries = _listing.current()
-    recognised = {entry.value for entry in entries if is_h3(entry.path)}
-    return sorted((entry.value for entry in entries), key=lambda v: (v not in recognised, v)) or [NOTHING]
+    ranked = sorted((_rank(entry.path), entry.value) for entry in _listing.current())
+    return [value for _, value in ranked] or [NOTHING]
+
+
+def _rank(path: Path) -> int:
+    """0: an H3 encoder, 1: anything else, 2: what cannot be read."""
+    if not _has_header(path):
+        return 1
+    found = _cached(path, None)
+    return 0 if found.report.is_h3 else 1 if found.state and found.inspected else 2
 
 
 def vision_values() -> list[str]:
@@ -108,34 +133,35 @@ def vision_values() -> list[str]:
 
 
 def is_h3(path: Path) -> bool:
-    if path.is_file() and path.suffix.lower() not in HEADERS:
-        return False
-    return cached_report(path).is_h3
+    return _has_header(path) and cached_report(path).is_h3
+
+
+def _has_header(path: Path) -> bool:
+    return path.suffix.lower() in HEADERS or is_folder(path)
 
 
 def cached_report(path: Path, vision: Path | None = None) -> CheckpointReport:
     """The header report of a file or folder, read again only when it changed. vision: a named second file."""
+    return _cached(path, vision).report
+
+
+def _cached(path: Path, vision: Path | None) -> _Inspection:
     key = (str(path), None if vision is None else str(vision))
     state = file_state(path) + (() if vision is None else file_state(vision))
-    if key not in _reports or _reports[key][0] != state:
-        _reports[key] = (state, inspect_checkpoint(path, vision=vision) if vision else inspect_checkpoint(path))
-    return _reports[key][1]
+    if key not in _reports or _reports[key].state != state:
+        _reports[key] = _inspect(state, path, vision)
+    return _reports[key]
 
 
-def file_state(path: Path) -> State:
-    """(name, time, size, identity) of a file, or of a folder's configs and shards: changes when the checkpoint does.
-
-    With a GGUF file go the others beside it: one of them may be its vision part.
-    """
-    if path.is_dir():
-        files = sorted(p for p in path.rglob("*") if p.suffix in (".json", ".safetensors") and p.is_file())
-    elif path.suffix.lower() == ".gguf":
-        files = sorted(p for p in path.parent.glob("*.gguf") if p != path and p.is_file())
-        files = [path, *files] if path.is_file() else []
-    else:
-        files = [path] if path.is_file() else []
-    stats = [(file.name, file.stat()) for file in files]
-    return tuple((name, stat.st_mtime_ns, stat.st_size, stat.st_ino, stat.st_dev) for name, stat in stats)
+def _inspect(state: State, path: Path, vision: Path | None) -> _Inspection:
+    """The last guard: what one file can make the inspection raise must not take a node away from everybody."""
+    try:
+        return _Inspection(state, inspect_checkpoint(path, vision=vision) if vision else inspect_checkpoint(path))
+    except Exception as error:
+        logger.exception("%s: %s could not be inspected.", WHO, path)
+        got = f"{type(error).__name__}: {error}"
+        problem = f"{path.name}: expected headers that can be inspected, got {got}. Replace the file, or report this."
+        return _Inspection(state, CheckpointReport(path, problems=(problem,)), inspected=False)
 
 
 def resolve(value: str) -> Path:
@@ -190,7 +216,7 @@ def _parent_folder(value: str) -> Path | None:
     if relative.is_absolute() or ".." in relative.parts:
         return None
     places = (Path(root, value) for root in folder_paths.get_folder_paths(CATEGORY))
-    return next((place for place in places if place.is_dir()), None)
+    return next((place for place in places if is_folder(place)), None)
 
 
 def _plain(value: str) -> str:
