@@ -93,7 +93,8 @@ Measured here:
   loads everything. The token table is not among these weights: only the rows of a request are read, on the CPU.
 - **peak**: the most private memory during load and encode, above the process before loading: what is loaded, what is on
   its way, the matrix being unpacked and the activations, up to a few MB of the process itself. A device would have to
-  hold about this.
+  hold about this. Packed and streamed weights keep two layers on the way, the one in use and the next:
+  in the table of the real width these are all the decoder layers there are.
 - **load**, **encode**: seconds on this CPU, in a process of its own. Copies go from memory to memory.
 
 Not measured here: how long a transfer to a GPU takes and how much of it the copy stream hides, pinned memory, the GPU
