@@ -1,22 +1,31 @@
 """Safetensors headers: names, dtypes, shapes and offsets, without touching tensor data.
 
 Contract: `read_header(path)` checks that the file is complete to the byte and returns `Header`. Every defect is a
-ValueError that says what the file is instead. Source: the safetensors format (8-byte little-endian header length, JSON,
-data) and the failures that people report: partial downloads, git-lfs pointers, pickles and zips under a wrong name.
+ValueError that says what the file is instead. What a header may hold is settled here: printable names, whole sizes,
+texts as metadata, each byte of data in one tensor; code behind it relies on that. Only regular files are opened: a pipe
+would wait for ever. Source: the safetensors format (8-byte little-endian header length, JSON, data) and the failures
+that people report: partial downloads, git-lfs pointers, pickles and zips under a wrong name.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from ..regular import regular_stat
+from .wording import has_control
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
 DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
+LONGEST_NAME = 500  # characters of a tensor's name
+_MOST_AXES = 8
+_DTYPE = re.compile(r"\w{1,32}", re.ASCII)
 _LFS = b"version https://git-lfs"
 _PAGE = (b"<!doctype", b"<html", b"<?xml", b"<head")
 
@@ -42,24 +51,31 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """Read and check the header of one .safetensors file. Raises ValueError for anything that is not a complete one."""
-    size = path.stat().st_size
+    size = regular_stat(path).st_size
     with path.open("rb") as file:
         start = file.read(8)
         length = int.from_bytes(start, "little")
         _check_start(path, start + file.read(16), size, length)
         file.seek(8)
         raw = _parsed(path, file.read(length))
-    metadata = raw.pop("__metadata__", {})
-    if not isinstance(metadata, dict):
-        raise ValueError(f"{path.name}: expected __metadata__ to be an object, got {metadata!r:.60}. Replace the file.")
+    metadata = _metadata(path, raw.pop("__metadata__", {}))
     tensors = {name: _entry(path, name, fields, 8 + length) for name, fields in raw.items()}
-    _check_complete(path, size, 8 + length, raw, tensors)
+    _check_complete(path, size, 8 + length, tensors)
     return Header(tensors, metadata)
 
 
-def _check_complete(path: Path, size: int, start: int, raw: dict, tensors: dict[str, TensorEntry]) -> None:
+def _metadata(path: Path, found: object) -> dict[str, str]:
+    wrong = [found] if not isinstance(found, dict) else [{k: v} for k, v in found.items() if not isinstance(v, str)]
+    if wrong:
+        raise ValueError(
+            f"{path.name}: expected __metadata__ to be an object of texts, got {repr(wrong[0])[:60]}. Replace the file."
+        )
+    return found
+
+
+def _check_complete(path: Path, size: int, start: int, tensors: dict[str, TensorEntry]) -> None:
     """Offsets end where the file ends, and every byte of data belongs to one tensor."""
-    end = start + max((int(fields["data_offsets"][1]) for fields in raw.values()), default=0)
+    end = max((entry.offset + entry.nbytes for entry in tensors.values()), default=start)
     if end != size:
         raise ValueError(
             f"{path.name}: expected {end:,} bytes as its header says, got {size:,}. "
@@ -69,12 +85,15 @@ def _check_complete(path: Path, size: int, start: int, raw: dict, tensors: dict[
                 else "The file is damaged: replace it."
             )
         )
-    held = sum(entry.nbytes for entry in tensors.values())
-    if held != end - start:
-        raise ValueError(
-            f"{path.name}: expected tensors that fill {end - start:,} bytes without gap or overlap, got {held:,}. "
-            "The file is damaged: replace it."
-        )
+    free = start
+    for entry in sorted(tensors.values(), key=lambda entry: (entry.offset, entry.nbytes)):
+        if entry.offset != free:
+            raise ValueError(
+                f"{path.name}: expected tensors that fill {end - start:,} bytes without gap or overlap, got "
+                f"{entry.stored_name} at {entry.offset - start:,} where {free - start:,} comes next. The file is "
+                "damaged: replace it."
+            )
+        free += entry.nbytes
 
 
 def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
@@ -118,19 +137,35 @@ def _parsed(path: Path, text: bytes) -> dict:
     return raw
 
 
-def _entry(path: Path, name: str, fields: dict, start: int) -> TensorEntry:
-    try:
-        begin, end = (int(offset) for offset in fields["data_offsets"])
-        dtype, shape = str(fields["dtype"]), tuple(int(n) for n in fields["shape"])
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{path.name}: expected dtype, shape and data_offsets for tensor {name!r}, got {fields!r:.200}. "
-            "Replace the file."
-        ) from error
+def _entry(path: Path, name: str, fields: object, start: int) -> TensorEntry:
+    dtype, shape, offsets = _fields(path, name, fields)
+    begin, end = offsets
     wanted = math.prod(shape) * DTYPE_BYTES.get(dtype, 0)
-    if begin < 0 or end < begin or (dtype in DTYPE_BYTES and end - begin != wanted):
+    if end < begin or (dtype in DTYPE_BYTES and end - begin != wanted):
         raise ValueError(
             f"{path.name}: expected {wanted:,} bytes for tensor {name!r} ({dtype} {list(shape)}), got offsets "
             f"{begin:,} to {end:,}. The file is damaged: replace it."
         )
     return TensorEntry(path, name, dtype, shape, end - begin, start + begin)
+
+
+def _fields(path: Path, name: str, fields: object) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """(dtype, shape, offsets) of a tensor, of the types and in the sizes that they can have."""
+    if has_control(name) or len(name) > LONGEST_NAME:
+        raise ValueError(
+            f"{path.name}: expected printable tensor names of at most {LONGEST_NAME} characters, got {name[:100]!r}. "
+            "The file is damaged: replace it."
+        )
+    known = fields if isinstance(fields, dict) else {}
+    dtype, shape, offsets = known.get("dtype"), known.get("shape"), known.get("data_offsets")
+    named = isinstance(dtype, str) and _DTYPE.fullmatch(dtype)
+    if not (named and _whole(shape) and len(shape) <= _MOST_AXES and _whole(offsets) and len(offsets) == 2):
+        raise ValueError(
+            f"{path.name}: expected dtype, shape and data_offsets for tensor {name!r:.200}, the numbers whole and not "
+            f"negative, got {repr(fields)[:200]}. Replace the file."
+        )
+    return dtype, tuple(shape), tuple(offsets)
+
+
+def _whole(numbers: object) -> bool:
+    return isinstance(numbers, list) and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)

@@ -1,7 +1,8 @@
 """Many tensor names in few words, for messages.
 
 Contract: `in_words(released names)` -> "mlp.down_proj of layers 0 to 49; embed_tokens"; `parts_in_words(names)` ->
-"layers 8 to 12, the vision tower"; `spans(numbers)` -> "0 to 3, 7".
+"layers 8 to 12, the vision tower"; `spans(numbers)` -> "0 to 3, 7". `printable(text)`: what a terminal would obey
+(control characters, changes of direction) as escapes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterable
 
 _LAYER = re.compile(r"model\.(?:language_model\.)?(?:(visual)\.blocks|layers)\.(\d+)\.(.+)")
 _LINEARS = {f"mlp.{n}_proj" for n in ("gate", "up", "down")} | {f"self_attn.{n}_proj" for n in "qkvo"}
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _MOST = 6  # kinds of tensors that a message spells out
 
 
@@ -67,3 +69,12 @@ def spans(numbers: Iterable[int]) -> str:
             runs.append([number, number])
     words = [str(a) if a == b else f"{a} to {b}" for a, b in runs]
     return ", ".join(words if len(words) <= 2 * _MOST else [*words[: 2 * _MOST], "..."])
+
+
+def has_control(text: str) -> bool:
+    """Whether a terminal would obey a part of `text` rather than show it."""
+    return _CONTROL.search(text) is not None
+
+
+def printable(text: str) -> str:
+    return _CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
