@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 logger = logging.getLogger(__name__)
 
@@ -18,6 +18,14 @@ VISION_HEAD_DIM = 72  # every released Qwen3-VL tower: 1152 / 16
 DEEPSTACK_BY_DEPTH = {27: (8, 16, 24), 24: (5, 11, 17)}  # released Qwen3-VL towers
 RELEASED_MROPE_SECTION = (24, 20, 20)
 RELEASED_ROPE_THETA = 5_000_000.0
+RELEASED_EPSILON = 1e-6
+MOST_LAYERS, MOST_BLOCKS, MOST_MERGERS = 1_000, 1_000, 100  # far beyond every Qwen3-VL; more is a damaged file
+_MOST = {
+    "num_hidden_layers": MOST_LAYERS, "depth": MOST_BLOCKS, "vocab_size": 10**7, "max_position_embeddings": 10**9,
+    "in_channels": 100, "patch_size": 100, "temporal_patch_size": 100, "spatial_merge_size": 100,
+}  # fmt: skip
+_RESTORE = "These are not the dimensions of a released encoder: restore its config.json, or download the file again."
+_MOST_SIZE = 100_000  # of any other number
 
 
 @dataclass(frozen=True)
@@ -31,7 +39,7 @@ class TextConfig:
     num_key_value_heads: int
     head_dim: int
     vocab_size: int
-    rms_norm_eps: float = 1e-6
+    rms_norm_eps: float = RELEASED_EPSILON
     rope_theta: float = RELEASED_ROPE_THETA
     mrope_section: tuple[int, int, int] = RELEASED_MROPE_SECTION
     max_position_embeddings: int = 262_144
@@ -97,6 +105,20 @@ class EncoderConfig:
         has_vision = any(name.startswith("model.visual.") for name in shapes)
         return _checked(cls(_text_from_shapes(shapes), _vision_from_shapes(shapes) if has_vision else None))
 
+    def misfit(self, shapes: Mapping[str, tuple[int, ...]]) -> str | None:
+        """How tensors of these shapes differ from this config, or None: it may have more layers than they, and a tower
+        that they lack. Raises ValueError naming the tensor that is missing."""
+        told = _text_sizes(shapes)
+        layers = told.pop("num_hidden_layers")
+        if self.text.num_hidden_layers < layers:
+            return f"The config has {self.text.num_hidden_layers} layers, the tensors have {layers}."
+        differing = _differing(self.text, told)
+        if any(name.startswith("model.visual.") for name in shapes):
+            if self.vision is None:
+                return "The config has no vision_config, the tensors have a vision tower."
+            differing = differing or _differing(self.vision, _vision_sizes(shapes))
+        return differing
+
 
 def _number(section: Mapping, where: str, key: str, kind: type = int, default=None):
     """A positive number; `default` stands for an absent or null key, where there is one."""
@@ -105,7 +127,7 @@ def _number(section: Mapping, where: str, key: str, kind: type = int, default=No
     known = isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < 1e12
     if not known or kind(value) != value:
         raise ValueError(
-            f"EncoderConfig: expected {where}.{key} in config.json to be a number above 0, got {value!r}. "
+            f"EncoderConfig: expected {where}.{key} in config.json to be a number above 0, got {_short(value)}. "
             "Restore the released file."
         )
     return kind(value)
@@ -115,7 +137,7 @@ def _numbers(section: Mapping, where: str, key: str, default=None) -> tuple[int,
     value = section.get(key, default)
     if not isinstance(value, (list, tuple)) or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(
-            f"EncoderConfig: expected {where}.{key} in config.json to be a list of whole numbers, got {value!r}. "
+            f"EncoderConfig: expected {where}.{key} in config.json to be a list of whole numbers, got {_short(value)}. "
             "Restore the released file."
         )
     return tuple(value)
@@ -124,7 +146,7 @@ def _numbers(section: Mapping, where: str, key: str, default=None) -> tuple[int,
 def _expect(where: str, got, *allowed) -> None:
     if got not in allowed:
         raise ValueError(
-            f"EncoderConfig: expected {where} to be {' or '.join(map(repr, allowed))}, got {got!r}. "
+            f"EncoderConfig: expected {where} to be {' or '.join(map(repr, allowed))}, got {_short(got)}. "
             "This config is not one of a Qwen3-VL encoder as MiniMax H3 uses it."
         )
 
@@ -133,7 +155,9 @@ def _text_from_dict(text: Mapping) -> TextConfig:
     where = "text_config"
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
-        raise ValueError(f"EncoderConfig: expected {where}.rope_scaling as an object, got {rope!r}. Restore the file.")
+        raise ValueError(
+            f"EncoderConfig: expected {where}.rope_scaling as an object, got {_short(rope)}. Restore the file."
+        )
     _expect("text_config.rope_type", rope.get("rope_type", rope.get("type", "default")), "default", "mrope")
     _expect("text_config.mrope_interleaved", rope.get("mrope_interleaved", True), True)
     _expect("text_config.hidden_act", text.get("hidden_act", "silu"), "silu")
@@ -145,15 +169,31 @@ def _text_from_dict(text: Mapping) -> TextConfig:
         **found,
         num_key_value_heads=_number(text, where, "num_key_value_heads", default=heads),
         head_dim=_number(text, where, "head_dim", default=found["hidden_size"] // heads),
-        rms_norm_eps=_number(text, where, "rms_norm_eps", float, 1e-6),
+        rms_norm_eps=_number(text, where, "rms_norm_eps", float, RELEASED_EPSILON),
         rope_theta=_number({**text, **rope}, where, "rope_theta", float),
         mrope_section=_numbers(rope, where, "mrope_section", RELEASED_MROPE_SECTION),
         max_position_embeddings=_number(text, where, "max_position_embeddings", default=262_144),
     )
 
 
+def _differing(section: TextConfig | VisionConfig, told: Mapping[str, int]) -> str | None:
+    said = asdict(section)
+    wrong = [f"{key} {said[key]}, not {size}" for key, size in told.items() if said[key] != size]
+    return f"The config has {', '.join(wrong)} as the tensors." if wrong else None
+
+
+def _check_most(section: TextConfig | VisionConfig) -> None:
+    """Numbers that no model has would block the machine: modules are built from them."""
+    for key, value in asdict(section).items():
+        most = _MOST.get(key, _MOST_SIZE)
+        if type(value) is int and value > most:
+            raise ValueError(f"EncoderConfig: expected {key} to be at most {most:,}, got {value:,}. {_RESTORE}")
+
+
 def _checked(config: EncoderConfig) -> EncoderConfig:
     text, vision = config.text, config.vision
+    for section in filter(None, (text, vision)):
+        _check_most(section)
     heads, groups = text.num_attention_heads, text.num_key_value_heads
     _agree("three mrope_sections with the sum head_dim / 2", list(text.mrope_section), text.head_dim / 2,
            len(text.mrope_section) == 3 and sum(text.mrope_section) * 2 == text.head_dim)  # fmt: skip
@@ -161,6 +201,7 @@ def _checked(config: EncoderConfig) -> EncoderConfig:
            min(heads, groups) > 0 and heads % groups == 0)  # fmt: skip
     if vision is not None:
         side, taps = vision.num_position_embeddings**0.5, vision.deepstack_visual_indexes
+        _agree(f"at most {MOST_MERGERS} deepstack_visual_indexes", len(taps), list(taps), len(taps) <= MOST_MERGERS)
         _agree("the tower's out_hidden_size to be the decoder's hidden_size", vision.out_hidden_size, text.hidden_size,
                vision.out_hidden_size == text.hidden_size)  # fmt: skip
         _agree("deepstack_visual_indexes to rise and to stay below depth", list(taps), vision.depth,
@@ -171,12 +212,14 @@ def _checked(config: EncoderConfig) -> EncoderConfig:
     return config
 
 
+def _short(value: object) -> str:
+    """A value in a message: a damaged file may hold millions."""
+    return repr(value)[:200]
+
+
 def _agree(expected: str, first, second, agreed: bool) -> None:
     if not agreed:
-        raise ValueError(
-            f"EncoderConfig: expected {expected}, got {first} and {second}. These are not the dimensions of a released "
-            "encoder: restore its config.json."
-        )
+        raise ValueError(f"EncoderConfig: expected {expected}, got {_short(first)} and {_short(second)}. {_RESTORE}")
 
 
 def _vision_from_dict(vision: Mapping) -> VisionConfig:
@@ -202,41 +245,60 @@ def _shape(shapes: Mapping[str, tuple[int, ...]], name: str, rank: int) -> tuple
     return tuple(shape)
 
 
-def _count(shapes: Mapping[str, tuple[int, ...]], pattern: str) -> int:
-    found = {int(match.group(1)) for name in shapes if (match := re.match(pattern, name))}
-    return max(found) + 1 if found else 0
+def _count(shapes: Mapping[str, tuple[int, ...]], start: str, most: int) -> int:
+    """One more than the highest number behind `start`."""
+    found = (re.match(rf"{re.escape(start)}(\d{{1,9}})", name) for name in shapes)
+    highest = max((int(match[1]) for match in found if match), default=-1)
+    if highest >= most:
+        raise ValueError(
+            f"EncoderConfig: expected {start}0 to {start}{most - 1} at most, got number {highest:,}. The file is "
+            "damaged or another model's: download it again."
+        )
+    return highest + 1
 
 
-def _text_from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> TextConfig:
+def _text_sizes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """What shapes tell of a TextConfig."""
     layer = "model.language_model.layers.0."
     vocab_size, hidden_size = _shape(shapes, "model.language_model.embed_tokens.weight", 2)
     head_dim = _shape(shapes, layer + "self_attn.q_norm.weight", 1)[0]
-    return TextConfig(
-        hidden_size=hidden_size,
-        intermediate_size=_shape(shapes, layer + "mlp.gate_proj.weight", 2)[0],
-        num_hidden_layers=_count(shapes, r"model\.language_model\.layers\.(\d+)\."),
-        num_attention_heads=_shape(shapes, layer + "self_attn.q_proj.weight", 2)[0] // head_dim,
-        num_key_value_heads=_shape(shapes, layer + "self_attn.k_proj.weight", 2)[0] // head_dim,
-        head_dim=head_dim,
-        vocab_size=vocab_size,
-    )
+    return {
+        "hidden_size": hidden_size,
+        "intermediate_size": _shape(shapes, layer + "mlp.gate_proj.weight", 2)[0],
+        "num_hidden_layers": _count(shapes, "model.language_model.layers.", MOST_LAYERS),
+        "num_attention_heads": _shape(shapes, layer + "self_attn.q_proj.weight", 2)[0] // head_dim,
+        "num_key_value_heads": _shape(shapes, layer + "self_attn.k_proj.weight", 2)[0] // head_dim,
+        "head_dim": head_dim,
+        "vocab_size": vocab_size,
+    }
+
+
+def _text_from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> TextConfig:
+    return TextConfig(**_text_sizes(shapes))
+
+
+def _vision_sizes(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """What shapes tell of a VisionConfig."""
+    hidden_size, in_channels, temporal, patch, _ = _shape(shapes, "model.visual.patch_embed.proj.weight", 5)
+    return {
+        "hidden_size": hidden_size,
+        "intermediate_size": _shape(shapes, "model.visual.blocks.0.mlp.linear_fc1.weight", 2)[0],
+        "depth": _count(shapes, "model.visual.blocks.", MOST_BLOCKS),
+        "out_hidden_size": _shape(shapes, "model.visual.merger.linear_fc2.weight", 2)[0],
+        "num_position_embeddings": _shape(shapes, "model.visual.pos_embed.weight", 2)[0],
+        "in_channels": in_channels,
+        "patch_size": patch,
+        "temporal_patch_size": temporal,
+    }
 
 
 def _vision_from_shapes(shapes: Mapping[str, tuple[int, ...]]) -> VisionConfig:
-    hidden_size, in_channels, temporal, patch, _ = _shape(shapes, "model.visual.patch_embed.proj.weight", 5)
-    depth = _count(shapes, r"model\.visual\.blocks\.(\d+)\.")
-    mergers = _count(shapes, r"model\.visual\.deepstack_merger_list\.(\d+)\.")
+    sizes = _vision_sizes(shapes)
+    mergers = _count(shapes, "model.visual.deepstack_merger_list.", MOST_MERGERS)
     return VisionConfig(
-        hidden_size=hidden_size,
-        intermediate_size=_shape(shapes, "model.visual.blocks.0.mlp.linear_fc1.weight", 2)[0],
-        depth=depth,
-        num_heads=max(1, hidden_size // VISION_HEAD_DIM),
-        out_hidden_size=_shape(shapes, "model.visual.merger.linear_fc2.weight", 2)[0],
-        num_position_embeddings=_shape(shapes, "model.visual.pos_embed.weight", 2)[0],
-        deepstack_visual_indexes=_deepstack_indexes(depth, mergers),
-        in_channels=in_channels,
-        patch_size=patch,
-        temporal_patch_size=temporal,
+        **sizes,
+        num_heads=max(1, sizes["hidden_size"] // VISION_HEAD_DIM),
+        deepstack_visual_indexes=_deepstack_indexes(sizes["depth"], mergers),
     )
 
 

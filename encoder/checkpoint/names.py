@@ -6,7 +6,12 @@ Contract: `released_name(name)`; layouts are told apart by prefix. Source: the o
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+
+from ..config import MOST_BLOCKS, MOST_LAYERS, MOST_MERGERS
+from .header import LONGEST_NAME
+from .wording import has_control
 
 LAYOUTS = ("official", "comfyui", "bare")
 _RENAMES = {
@@ -19,11 +24,15 @@ _RENAMES = {
         ("norm.", "model.language_model.norm."),
     ),
 }
+_NUMBERED = re.compile(r"(?:^|\.)(layers|blocks|deepstack_merger_list)\.(\d+)")
+_MOST = {"layers": MOST_LAYERS, "blocks": MOST_BLOCKS, "deepstack_merger_list": MOST_MERGERS}
 
 
 def find_layout(names: Iterable[str]) -> str:
-    """The layout of these tensor names. Raises ValueError for none or for two at once."""
+    """The layout of these tensor names. Raises ValueError for none or for two at once, and for names that no model has:
+    whoever counts layers or writes messages may rely on that."""
     names = list(names)
+    _check_names(names)
     found = []
     if any(name.startswith("model.language_model.") for name in names):
         found.append("official")
@@ -46,3 +55,19 @@ def released_name(name: str, layout: str) -> str:
         if name.startswith(prefix):
             return released + name[len(prefix) :]
     return name
+
+
+def _check_names(names: Iterable[str]) -> None:
+    for name in names:
+        if has_control(name) or len(name) > LONGEST_NAME:
+            raise ValueError(
+                f"checkpoint: expected printable tensor names of at most {LONGEST_NAME} characters, got "
+                f"{name[:100]!r}. The file is damaged: download it again."
+            )
+        for kind, number in _NUMBERED.findall(name):
+            if len(number) > 9 or int(number) >= _MOST[kind]:
+                raise ValueError(
+                    f"checkpoint: expected at most {MOST_LAYERS:,} layers, {MOST_BLOCKS:,} vision blocks and "
+                    f"{MOST_MERGERS} DeepStack mergers, got a tensor {name}. The file is damaged or another "
+                    "model's: download it again."
+                )
