@@ -8,19 +8,16 @@ their headers. Missing shards and broken files are ValueErrors before any tensor
 
 from __future__ import annotations
 
-import json
-import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..weights import EMBED_TOKENS, is_unneeded
+from ..weights import is_unneeded
+from .config_file import config_beside, config_in, own_config, read_json
 from .header import Header, TensorEntry, read_header
 from .names import find_layout, released_name
-from .wording import parts_in_words
-
-logger = logging.getLogger(__name__)
+from .wording import has_control, parts_in_words, printable
 
 INDEX = "model.safetensors.index.json"
 SUBFOLDERS = ("text_encoder", "FL2VA/text_encoder", "Ref2VA/text_encoder")
@@ -40,6 +37,11 @@ class Catalog:
     files_unneeded: tuple[Path, ...] = ()
     index_names: frozenset[str] = field(default_factory=frozenset)
     vision_hint: str = ""  # which file to add, where the vision part lies in a file that is not there
+
+    @property
+    def name(self) -> str:
+        """Of the file or folder, for messages."""
+        return printable(self.path.name)
 
     @property
     def is_gguf(self) -> bool:
@@ -70,12 +72,16 @@ def open_catalog(path: str | Path, tap_layer: int, vision: str | Path | None = N
     path = Path(path)
     try:
         return _open(path, tap_layer, Path(vision) if vision else None)
+    except ValueError as error:
+        if not has_control(str(error)):
+            raise
+        raise ValueError(printable(str(error))) from error  # a file's name, or one in it
     except OSError as error:
         if error.errno is None:  # raised here, with its explanation
-            raise
+            raise type(error)(printable(str(error))) from error
         raise type(error)(
-            f"checkpoint: expected to read {error.filename or path}, got {error.strerror}. Check the path, and that "
-            "you may read what lies there."
+            f"checkpoint: expected to read {printable(str(error.filename or path))}, got {error.strerror}. Check the "
+            "path, and that you may read what lies there."
         ) from error
 
 
@@ -121,22 +127,9 @@ def _open_single(path: Path) -> Catalog:
     header = read_header(path)
     _check_whole(path)
     layout = find_layout(header.tensors)
-    entries = _renamed([header], layout)
-    config = _config_of(header) or _config_beside(path, entries)
+    entries = _renamed(header.tensors.values(), layout)
+    config = config_in(header) or config_beside(path, whole_shapes(entries))
     return Catalog(path, layout, entries, config, header.metadata, (path,))
-
-
-def _config_beside(path: Path, entries: Mapping[str, TensorEntry]) -> Mapping | None:
-    """config.json in the folder of a single file, where many models may lie: another model's is passed over."""
-    config = read_config(path.parent, strict=False)
-    embedding = entries.get(EMBED_TOKENS)
-    if config is None or embedding is None:
-        return config
-    text = config["text_config"]
-    if isinstance(text, Mapping) and [text.get("hidden_size")] == list(embedding.shape[-1:]):
-        return config
-    logger.warning("%s: the config.json beside it is another model's and is not used.", path.name)
-    return None
 
 
 def _check_whole(path: Path) -> None:
@@ -150,7 +143,7 @@ def _check_whole(path: Path) -> None:
 
 
 def _open_index(folder: Path, tap_layer: int) -> Catalog:
-    weight_map = _read_json(folder / INDEX).get("weight_map")
+    weight_map = read_json(folder / INDEX).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise ValueError(f"{INDEX}: expected a weight_map, got none. Download the index file again.")
     layout = find_layout(weight_map)
@@ -163,14 +156,20 @@ def _open_index(folder: Path, tap_layer: int) -> Catalog:
     headers = [read_header(file) for file in needed]
     _check_indexed(files, headers)
     unneeded = tuple(folder / file for file in sorted({*weight_map.values()} - files.keys()))
-    entries = _renamed(headers, layout)
-    config = read_config(folder, strict=True)
+    entries = _renamed((e for header in headers for e in _placed(header, weight_map)), layout)
     names = frozenset(released_name(name, layout) for name in weight_map)
-    return Catalog(folder, layout, entries, config, {}, needed, unneeded, names)
+    return Catalog(folder, layout, entries, own_config(folder), {}, needed, unneeded, names)
 
 
-def _inside(file: str) -> str:
-    if not isinstance(file, str) or Path(file).name != file or file in ("", ".", ".."):
+def _placed(header: Header, weight_map: Mapping[str, str]) -> Iterator[TensorEntry]:
+    """Tensors of a shard without stray copies of what the index places in another."""
+    for name, entry in header.tensors.items():
+        if weight_map.get(name, entry.file.name) == entry.file.name:
+            yield entry
+
+
+def _inside(file: object) -> str:
+    if not isinstance(file, str) or Path(file).name != file or file in ("", ".", "..") or has_control(file):
         raise ValueError(
             f"{INDEX}: expected plain file names in weight_map, got {file!r}. Download the index file again from "
             "its source."
@@ -200,42 +199,14 @@ def _check_indexed(files: Mapping[str, list[str]], headers: list[Header]) -> Non
             )
 
 
-def _renamed(headers: list[Header], layout: str) -> dict[str, TensorEntry]:
-    return {released_name(name, layout): entry for header in headers for name, entry in header.tensors.items()}
-
-
-def _config_of(header: Header) -> Mapping | None:
-    text = header.metadata.get("config")
-    if not text:
-        return None
-    try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-    return config if isinstance(config, dict) and "text_config" in config else None
-
-
-def read_config(folder: Path, strict: bool) -> Mapping | None:
-    """config.json of `folder`; None when absent, or when it is of another model and `strict` is False."""
-    path = folder / "config.json"
-    if not path.exists():
-        return None
-    if strict:
-        return _read_json(path)
-    try:
-        config = _read_json(path)
-    except ValueError:
-        return None
-    return config if "text_config" in config else None
-
-
-def _read_json(path: Path) -> dict:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(
-            f"{path.name}: expected JSON, got unreadable text ({error}). Download the file again."
-        ) from error
-    if not isinstance(value, dict):
-        raise ValueError(f"{path.name}: expected a JSON object, got {type(value).__name__}. Download the file again.")
-    return value
+def _renamed(tensors: Iterable[TensorEntry], layout: str) -> dict[str, TensorEntry]:
+    entries: dict[str, TensorEntry] = {}
+    for entry in tensors:
+        name = released_name(entry.stored_name, layout)
+        other = entries.setdefault(name, entry)
+        if other is not entry:
+            raise ValueError(
+                f"{entry.file.name}: expected one tensor {name}, got two: {other.stored_name} of {other.file.name} and "
+                f"{entry.stored_name} of {entry.file.name}. Nothing says which is right: download the files again."
+            )
+    return entries

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from .catalog import Catalog
 from .markers import LEGACY, MARKER, METADATA
 from .packed import SERVED, USE_ANOTHER
+from .wording import printable
 
 _METHODS = {"awq": "AWQ", "gptq": "GPTQ", "bitsandbytes": "bitsandbytes"}
 # Behind a layer's name, any of these; the first that fits. GPTQ has AWQ's names and one more.
@@ -28,20 +29,21 @@ def refused_format(catalog: Catalog) -> str | None:
     label = _configured(catalog, marked is not None) or marked or _lightx2v(catalog)
     if label is None:
         return None
-    return f"{catalog.path.name}: expected {SERVED} weights, got {label}. {USE_ANOTHER}"
+    return f"{catalog.name}: expected {SERVED} weights, got {label}. {USE_ANOTHER}"
 
 
 def _configured(catalog: Catalog, marked: bool) -> str | None:
-    """What config.json says, where the tensors agree that something is packed."""
+    """What config.json says, where the tensors agree that something is packed. A config.json beside a single file may
+    be that of the same model in another format: it needs the marks too."""
     said = (catalog.config or {}).get("quantization_config")
     method = said.get("quant_method") if isinstance(said, Mapping) else None
-    if not isinstance(method, str) or method == "fp8" or not (marked or _is_packed(catalog)):
+    if not isinstance(method, str) or method == "fp8" or not (marked or _own_and_packed(catalog)):
         return None
-    return f"{_METHODS.get(method, method[:40])} weights (config.json says so)"
+    return f"{_METHODS.get(method, printable(method[:40]))} weights (config.json says so)"
 
 
-def _is_packed(catalog: Catalog) -> bool:
-    return any(
+def _own_and_packed(catalog: Catalog) -> bool:
+    return bool(catalog.index_names) and any(
         e.dtype[:2] in ("U8", "I8", "F8", "I3") for n, e in catalog.entries.items() if n.endswith("_proj.weight")
     )
 
@@ -64,7 +66,7 @@ def _lightx2v(catalog: Catalog) -> str | None:
     if any(name.startswith("model.visual.") or name.endswith((MARKER, LEGACY)) for name in entries):
         return None
     for name, entry in entries.items():
-        if entry.dtype == "F8_E4M3" and name.endswith(".weight"):
+        if entry.dtype == "F8_E4M3" and name.endswith(".weight") and entry.shape:
             scale = entries.get(name + "_scale")
             if scale is not None and scale.shape == (entry.shape[0], 1):
                 return "LightX2V's fp8 (a scale a row, no marker, no vision tower)"
