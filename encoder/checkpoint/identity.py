@@ -31,7 +31,7 @@ def foreign_problem(catalog: Catalog) -> str | None:
     """Another model, or a packed format that is never opened, told by tensors that only it has."""
     for mark, model in _FOREIGN_MARKS:
         if any(mark in name for name in catalog.entries):
-            return f"{catalog.path.name}: expected Qwen3-VL-32B, got {model} (a tensor named *{mark}*). {_USE}"
+            return f"{catalog.name}: expected Qwen3-VL-32B, got {model} (a tensor named *{mark}*). {_USE}"
     return refused_format(catalog)
 
 
@@ -50,12 +50,12 @@ def depth_problem(catalog: Catalog, tap_layer: int) -> str | None:
     holes = [number for number in range(min(count, tap_layer)) if number not in layers]
     if holes:
         return (
-            f"{catalog.path.name}: expected decoder layers 0 to {max(count, tap_layer) - 1}, got none with number "
+            f"{catalog.name}: expected decoder layers 0 to {max(count, tap_layer) - 1}, got none with number "
             f"{spans(holes)}. A shard or a part of the file is missing: download it again."
         )
     if count >= tap_layer:
         return None
-    return f"{catalog.path.name}: expected at least {tap_layer} decoder layers, got {count}{_sibling(catalog)}. {_USE}"
+    return f"{catalog.name}: expected at least {tap_layer} decoder layers, got {count}{_sibling(catalog)}. {_USE}"
 
 
 def width(catalog: Catalog) -> int:
@@ -68,7 +68,7 @@ def width_problem(catalog: Catalog) -> str | None:
     found = width(catalog)
     if found == HIDDEN_SIZE or catalog.is_demo:
         return None
-    return f"{catalog.path.name}: expected hidden width {HIDDEN_SIZE}, got {found}{_sibling(catalog)}. {_USE}"
+    return f"{catalog.name}: expected hidden width {HIDDEN_SIZE}, got {found}{_sibling(catalog)}. {_USE}"
 
 
 def _sibling(catalog: Catalog) -> str:
@@ -87,12 +87,12 @@ def vision_problem(catalog: Catalog) -> str | None:
         return None if says_qwen3vl(catalog) else _text_only(catalog)
     if not any(name.startswith(MERGERS) for name in names):
         return (
-            f"{catalog.path.name}: expected a vision tower with DeepStack mergers (visual.deepstack_merger_list), got "
+            f"{catalog.name}: expected a vision tower with DeepStack mergers (visual.deepstack_merger_list), got "
             f"one without: it is incomplete, or of another model than Qwen3-VL. {_USE}"
         )
     if len(names) < VISION_TENSORS:
         return (
-            f"{catalog.path.name}: expected {VISION_TENSORS} vision tensors, got {len(names)}: the vision tower is "
+            f"{catalog.name}: expected {VISION_TENSORS} vision tensors, got {len(names)}: the vision tower is "
             "incomplete. Download the file again."
         )
     return None
@@ -100,7 +100,7 @@ def vision_problem(catalog: Catalog) -> str | None:
 
 def _text_only(catalog: Catalog) -> str:
     return (
-        f"{catalog.path.name}: expected a vision tower (visual.*) or a qwen3vl name, got neither: this looks like the "
+        f"{catalog.name}: expected a vision tower (visual.*) or a qwen3vl name, got neither: this looks like the "
         f"text-only Qwen3-32B. {_USE}"
     )
 

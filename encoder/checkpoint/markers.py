@@ -94,7 +94,7 @@ def _from_metadata(catalog: Catalog, layers: Collection[str]) -> tuple[dict[str,
     listed = value.get("layers") if isinstance(value, dict) else None
     if not isinstance(listed, dict):
         return {}, [
-            f"{catalog.path.name}: expected JSON with layers in the header's {METADATA}, got {str(text)[:60]!r}. "
+            f"{catalog.name}: expected JSON with layers in the header's {METADATA}, got {str(text)[:60]!r}. "
             "Download the file again, or use another one."
         ]
     renamed = {released_name(f"{layer}.", catalog.layout)[:-1]: options for layer, options in listed.items()}

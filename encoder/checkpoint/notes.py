@@ -10,6 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Mapping
 
+from ..config import (
+    DEEPSTACK_BY_DEPTH,
+    RELEASED_EPSILON,
+    RELEASED_MROPE_SECTION,
+    RELEASED_ROPE_THETA,
+    EncoderConfig,
+)
 from .catalog import Catalog
 from .identity import has_vision
 from .stored_weight import StoredWeight
@@ -43,9 +50,13 @@ def awq_folded(weights: Mapping[str, StoredWeight]) -> bool:
     return bool(scaled) and not any(part in name for name in scaled for part in _FOLDED)
 
 
-def find_notes(catalog: Catalog, linears: Mapping[str, str], folded: bool, usable: bool) -> tuple[str, ...]:
+def find_notes(
+    catalog: Catalog, linears: Mapping[str, str], config: EncoderConfig | None, folded: bool, usable: bool
+) -> tuple[str, ...]:
+    """config: what would be computed with, None where it could not be read."""
     notes = (
         _mislabelled(catalog, linears),
+        _other_numbers(config) if config is not None and catalog.config is not None else None,
         _several(linears) if usable and not catalog.is_gguf else None,  # in GGUF it is usual
         _without_vision(catalog) if usable and not has_vision(catalog) else None,
         "AWQ's scale of q, k, v, gate and up is folded into the norms: never mix this file's norms with another's."
@@ -53,6 +64,26 @@ def find_notes(catalog: Catalog, linears: Mapping[str, str], folded: bool, usabl
         else None,
     )
     return tuple(note for note in notes if note)
+
+
+def _other_numbers(config: EncoderConfig) -> str | None:
+    """What the config alone tells, where it differs from the released encoder's."""
+    text, vision = config.text, config.vision
+    pairs = [
+        ("rope_theta", text.rope_theta, RELEASED_ROPE_THETA),
+        ("rms_norm_eps", text.rms_norm_eps, RELEASED_EPSILON),
+        ("mrope_section", list(text.mrope_section), list(RELEASED_MROPE_SECTION)),
+    ]
+    if vision is not None:
+        taps = DEEPSTACK_BY_DEPTH.get(vision.depth, vision.deepstack_visual_indexes)
+        pairs.append(("deepstack_visual_indexes", list(vision.deepstack_visual_indexes), list(taps)))
+    differing = [f"{key} {found} (released: {released})" for key, found, released in pairs if found != released]
+    if not differing:
+        return None
+    return (
+        f"The config.json beside it, or the config in its header, says {', '.join(differing)}, and it is computed so. "
+        "If that config.json is another model's, move it away."
+    )
 
 
 def _mislabelled(catalog: Catalog, linears: Mapping[str, str]) -> str | None:

@@ -22,6 +22,7 @@ from .formats import Resolution, resolve
 from .identity import depth_problem, foreign_problem, has_vision, layer_numbers, vision_problem, width, width_problem
 from .notes import awq_folded, find_notes, format_line
 from .volume import bytes_in_files, bytes_unread
+from .wording import printable
 
 __all__ = ["CheckpointReport", "depth_problem", "foreign_problem", "inspect_checkpoint", "read_dimensions"]
 _LINEARS = (".mlp.", ".self_attn.")
@@ -29,7 +30,8 @@ _LINEARS = (".mlp.", ".self_attn.")
 
 @dataclass(frozen=True)
 class CheckpointReport:
-    """What a checkpoint is. Bytes are of tensors; `problems` is empty when it is usable.
+    """What a checkpoint is. Bytes are of tensors; `problems` is empty when it is usable;
+    they and `notes` hold nothing that a terminal would obey, whatever names a file has.
 
     format: one line about the decoder's linears and the token table; linear_formats: {released name: format} of each of
     the 7 linears of each needed layer; formats: how many of each. bytes_unread: what lies in the files present and is
@@ -78,12 +80,12 @@ def inspect_checkpoint(
     try:
         return _report(open_catalog(path, tap_layer, vision), tap_layer)
     except (ValueError, OSError, RuntimeError) as error:  # RuntimeError: a GGUF without the package that reads it
-        return CheckpointReport(Path(path), problems=(str(error),))
+        return CheckpointReport(Path(path), problems=(printable(str(error)),))
 
 
 def _report(catalog: Catalog, tap_layer: int) -> CheckpointReport:
     config, resolution, misfits = _resolved(catalog, tap_layer)
-    problems = _problems(catalog, tap_layer, misfits)
+    problems = tuple(map(printable, _problems(catalog, tap_layer, misfits)))
     linears = {name: label for name, label in resolution.formats.items() if _is_linear(name)}
     embedding = resolution.formats.get(EMBED_TOKENS)
     folded = awq_folded(resolution.weights)
@@ -103,7 +105,7 @@ def _report(catalog: Catalog, tap_layer: int) -> CheckpointReport:
         config=None if problems else config,
         tokenizer=find_tokenizer_folder(catalog.path),
         problems=problems,
-        notes=find_notes(catalog, linears, folded, not problems),
+        notes=tuple(map(printable, find_notes(catalog, linears, config, folded, not problems))),
         linear_formats=linears,
         embedding_format=embedding,
         awq_folded=folded,

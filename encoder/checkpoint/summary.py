@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from .report import CheckpointReport
+from .wording import printable
 
 _USED_LAYERS = 50
 _LABEL_WIDTH = 13
@@ -23,18 +24,19 @@ class Row(NamedTuple):
 
 def rows(report: CheckpointReport) -> tuple[Row, ...]:
     """Problems come first, then what to do about them."""
-    return (
+    found = (
         _verdict(report),
         *_problem_rows(report),
         *_fact_rows(report),
         *(Row("note", n, "note") for n in report.notes),
     )
+    return tuple(row._replace(text=printable(row.text)) for row in found)
 
 
 def text(report: CheckpointReport) -> str:
     """The rows as lines, the path above them."""
     lines = (f"  {row.label:<{_LABEL_WIDTH}}{row.text}" for row in rows(report))
-    return "\n".join([str(report.path), *lines])
+    return "\n".join([printable(str(report.path)), *lines])
 
 
 def as_dict(report: CheckpointReport) -> dict:
@@ -70,7 +72,7 @@ def _verdict(report: CheckpointReport) -> Row:
 
 def _problem_rows(report: CheckpointReport) -> list[Row]:
     """All problems, then what to do; advice for several of them stands once."""
-    split = [what_to_do(problem.removeprefix(f"{report.path.name}: ")) for problem in report.problems]
+    split = [what_to_do(problem.removeprefix(f"{printable(report.path.name)}: ")) for problem in report.problems]
     advice = dict.fromkeys(advice for _, advice in split if advice)
     return [Row("problem", wrong, "problem") for wrong, _ in split] + [Row("what to do", a, "todo") for a in advice]
 
