@@ -133,6 +133,54 @@ def test_packed_weight_that_nothing_announces_is_refused(tmp_path, kind):
     problem(tmp_path, tensors, "and no marker (1 tensor: mlp.down_proj of layer 7)", "Nothing says how to read them")
 
 
+AWQ = "expected pre_quant_scale beside each nvfp4 "
+
+
+@pytest.mark.parametrize(("lost", "where"), [
+    ([DOWN], "1 tensor: mlp.down_proj of layer 7"),
+    ([f"model.layers.{i}.self_attn.o_proj" for i in range(8)], "8 tensors: self_attn.o_proj of layers 0 to 7"),
+])  # fmt: skip
+def test_awq_weight_without_the_scale_that_others_have_is_refused(tmp_path, lost, where):
+    tensors = PACKED["nvfp4_awq"](CONFIG).without(*(f"{layer}.pre_quant_scale" for layer in lost))
+    problem(
+        tmp_path, tensors, f"{AWQ}o_proj or down_proj, as beside others of them, got none ({where})", "something else"
+    )
+
+
+def test_awq_scale_of_one_gate_alone_is_refused(tmp_path):
+    tensors = PACKED["nvfp4"](CONFIG).with_tensors(**{f"{GATE}.pre_quant_scale": ("BF16", (5120,))})
+    problem(tmp_path, tensors, AWQ + "gate_proj", "7 tensors: mlp.gate_proj of layers 0 to 6")
+
+
+def test_awq_scales_may_differ_between_packings(tmp_path):
+    tensors = PACKED["nvfp4_awq"](CONFIG)
+    tensors = tensors.without(*(f"{DOWN}.{part}" for part in ("pre_quant_scale", "weight_scale", "weight_scale_2")))
+    tensors = tensors.with_tensors(
+        **{f"{DOWN}.weight": ("I8", (5120, 25600)), f"{DOWN}.weight_scale": ("F32", (5120, 1))}
+    ).mark(DOWN, format="int8_tensorwise")
+    path = write_packed(tmp_path / "e.safetensors", tensors)
+    assert inspect_checkpoint(path, TAP).problems == ()
+
+
+@pytest.mark.parametrize(("kind", "name"), [("fp8", "float8_e4m3fn"), ("fp8_e5m2", "float8_e5m2"), ("nvfp4", "nvfp4")])
+def test_rotation_that_nothing_undoes_is_refused(tmp_path, kind, name):
+    tensors = PACKED[kind](CONFIG).mark(DOWN, format=name, convrot=True)
+    problem(tmp_path, tensors, f"got rotated {name} (convrot) (1 tensor: mlp.down_proj of layer 7)", SERVED_INSTEAD)
+
+
+def test_config_of_another_format_beside_a_good_file_changes_nothing(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIG | {"quantization_config": {"quant_method": "awq"}}))
+    path = write_packed(tmp_path / "e.safetensors", PACKED["int8_convrot"](CONFIG))
+    assert inspect_checkpoint(path, TAP).problems == ()
+
+
+def test_scalar_named_as_a_weight_is_told(tmp_path):
+    tensors = {n: t for n, t in stored(CONFIG, rename=str).items() if not n.startswith("model.visual.")}
+    name = "model.language_model.layers.0.mlp.up_proj.weight"
+    tensors |= {name: ("F8_E4M3", ()), name + "_scale": ("F32", ())}
+    assert inspect_checkpoint(write_sparse(tmp_path / "qwen3vl.safetensors", tensors), TAP).problems
+
+
 def test_token_table_without_its_scale_is_refused(tmp_path):
     tensors = PACKED["nvfp4_awq"](CONFIG).without(EMBEDDING + ".weight_scale")
     problem(tmp_path, tensors, "got no weight_scale (1 tensor: embed_tokens)")

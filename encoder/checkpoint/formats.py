@@ -50,6 +50,9 @@ def resolve(catalog: Catalog, needed: Mapping[str, Shape]) -> Resolution:
             refused[name] = found
         else:
             weights[name] = found
+    lost = _lost_input_scales(weights)
+    refused |= lost
+    weights = {name: stored for name, stored in weights.items() if name not in lost}
     problems += [*_refusals(catalog, refused), *_misfits(catalog, needed, weights)]
     formats = {name: found.format for name, found in {**weights, **refused}.items()}
     return Resolution(weights, tuple(problems), formats)
@@ -72,6 +75,33 @@ def _open(
     return StoredWeight(label, None, {"weight": entry})
 
 
+def _lost_input_scales(weights: Mapping[str, StoredWeight]) -> dict[str, Refused]:
+    """AWQ weights whose scale of the input is gone while others of the same kind and packing have theirs: without it
+    they would give wrong numbers, and nothing else tells that it is missing."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for name, stored in weights.items():
+        if stored.packing is not None and _LAYER.match(name):
+            alike.setdefault((_kind(name), stored.format), []).append(name)
+    partly = [names for names in alike.values() if any(weights[name].input_scale for name in names)]
+    return {
+        name: Refused(
+            f"{weights[name].format} without AWQ's scale",
+            f"{INPUT_SCALE} beside each {weights[name].format} {_kind(name)}, as beside others of them",
+            "none",
+            "Without it the weights mean something else. Download the file again, or use another one.",
+        )
+        for names in partly
+        for name in names
+        if weights[name].input_scale is None
+    }
+
+
+def _kind(name: str) -> str:
+    """Linears that quantisers scale alike: those that follow no norm, or each kind of the others."""
+    kind = name.removesuffix(".weight").rpartition(".")[2]
+    return "o_proj or down_proj" if kind in ("o_proj", "down_proj") else kind
+
+
 def _fp8_block(catalog: Catalog) -> tuple[int, int]:
     """The block of HF block fp8, as config.json says."""
     quantisation = (catalog.config or {}).get("quantization_config")
@@ -86,7 +116,7 @@ def _refusals(catalog: Catalog, refused: Mapping[str, Refused]) -> list[str]:
     for name, why in refused.items():
         alike.setdefault(why, []).append(name)
     return [
-        f"{catalog.path.name}: expected {why.expected}, got {why.got} ({_tensors(len(names))}: {in_words(names)}). "
+        f"{catalog.name}: expected {why.expected}, got {why.got} ({_tensors(len(names))}: {in_words(names)}). "
         f"{why.what_to_do}"
         for why, names in alike.items()
     ]
@@ -107,7 +137,7 @@ def _misfits(catalog: Catalog, needed: Mapping[str, Shape], weights: Mapping[str
     }
     taps = (int(match[1]) for name in needed if (match := _LAYER.match(name)))
     try:
-        check_shapes(needed, found, max(taps, default=-1) + 1, catalog.path.name, _GET_WHOLE)
+        check_shapes(needed, found, max(taps, default=-1) + 1, catalog.name, _GET_WHOLE)
     except ValueError as error:
         return [str(error)]
     return []

@@ -109,6 +109,8 @@ def _choose(weight: _Weight, marker: Marker | None, block: tuple[int, int]) -> t
         return _not_served(_REFUSED[marker.format])
     if marker.format not in _FORMATS:
         return _not_served(f"the unknown format {marker.format[:40]!r}")
+    if marker.group and marker.format != "int8_tensorwise":
+        return _not_served(f"rotated {marker.format} (convrot)")
     return _FORMATS[marker.format](weight, marker)
 
 
