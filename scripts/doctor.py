@@ -56,13 +56,5 @@ def run(parsed: argparse.Namespace) -> int:
     return 1 if any(report.problems for report in reports) else 0
 
 
-def _home(path: Path) -> Path:
-    """`path` with ~ spelled out; as it is where there is no such user."""
-    try:
-        return path.expanduser()
-    except RuntimeError:
-        return path
-
-
 if __name__ == "__main__":
     sys.exit(main())

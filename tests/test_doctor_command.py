@@ -67,6 +67,25 @@ def test_name_that_only_looks_like_a_home_folder_is_taken_as_it_is(good, capsys)
     assert "expected a file or folder at ~no_such_user" in printed and "ready to use" in printed
 
 
+def test_home_is_spelled_out(good, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(good.parent))
+    monkeypatch.setenv("USERPROFILE", str(good.parent))
+    assert run(f"~/{good.name}") == 0
+    assert capsys.readouterr().out.startswith(str(good))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names")
+def test_nothing_that_a_terminal_obeys_is_printed(good, tmp_path, capsys):
+    folder = tmp_path / "\x1b[2J"
+    folder.mkdir()
+    (folder / "a\nb.safetensors").symlink_to(good)
+    assert run(folder / "a\nb.safetensors", folder / "\x9bnone") == 1
+    printed = capsys.readouterr().out
+    assert printed.replace("\n", "").isprintable()
+    assert "/\\x1b[2J/a\\nb.safetensors\n  verdict      MiniMax H3's text encoder" in printed
+    assert "/\\x1b[2J/\\x9bnone\n  verdict      not usable" in printed
+
+
 def test_path_is_required(capsys):
     with pytest.raises(SystemExit):
         doctor._arguments([])
