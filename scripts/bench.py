@@ -15,8 +15,10 @@ import argparse
 import importlib
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
+import command
 import layout
 import setup
 
@@ -27,15 +29,7 @@ def main() -> int:
     parsed = _arguments()
     host = setup.enter()
     sys.path.append(str(layout.ROOT / "benchmarks"))
-    try:
-        passed = [run(name, parsed.rounds, host) for name in parsed.names or NAMES]
-        return int(not all(passed))
-    except (RuntimeError, ValueError, OSError) as error:
-        print(f"\nbench: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nbench: stopped", file=sys.stderr)
-        return 130
+    return command.status_of("bench", lambda: run_all(parsed.names or NAMES, parsed.rounds, host))
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -47,6 +41,12 @@ def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     if unknown or parsed.rounds < 1:
         parser.error(f"expected benchmarks among {', '.join(NAMES)} and at least one round, got {unknown or parsed}")
     return parsed
+
+
+def run_all(names: Sequence[str], rounds: int, host: Path) -> int:
+    """The exit status: 0 when every target of every benchmark is met."""
+    met = [run(name, rounds, host) for name in names]  # all of them, though one misses
+    return int(not all(met))
 
 
 def run(name: str, rounds: int, host: Path) -> bool:

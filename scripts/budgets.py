@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import command
 import layout
 import setup
 
@@ -56,14 +57,7 @@ def weights(name: str) -> Weights:
 def main() -> int:
     parsed = _arguments()
     host = setup.enter()
-    try:
-        return run(("demo",) if parsed.demo else ("demo", "wide"), host)
-    except (RuntimeError, OSError, ValueError) as error:
-        print(f"\nbudgets: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nbudgets: stopped", file=sys.stderr)
-        return 130
+    return command.status_of("budgets", lambda: run(("demo",) if parsed.demo else ("demo", "wide"), host))
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -15,9 +15,9 @@ import sys
 import time
 from pathlib import Path
 
+import command
 import layout
 import setup
-from package_installer import SetupError
 
 RESULTS = layout.OUTPUT / "demo"
 
@@ -25,19 +25,16 @@ RESULTS = layout.OUTPUT / "demo"
 def main() -> int:
     parsed = _arguments()
     host = setup.enter()
+    return command.status_of("demo", lambda: run(parsed, host))
+
+
+def run(parsed: argparse.Namespace, host: Path) -> int:
     started = time.perf_counter()
-    try:
-        checkpoint = _checkpoint(parsed.checkpoint, host)
-        packed = {} if parsed.checkpoint else _packed(checkpoint)
-        if parsed.ui:
-            return _open_for_browser(host, checkpoint, parsed.port)
-        return _prove(host, checkpoint, packed, started)
-    except (SetupError, ValueError, RuntimeError, OSError) as error:
-        print(f"\ndemo: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\ndemo: stopped", file=sys.stderr)
-        return 130
+    checkpoint = _checkpoint(parsed.checkpoint, host)
+    packed = {} if parsed.checkpoint else _packed(checkpoint)
+    if parsed.ui:
+        return _open_for_browser(host, checkpoint, parsed.port)
+    return _prove(host, checkpoint, packed, started)
 
 
 def _arguments() -> argparse.Namespace:

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import command
 import layout
 import setup
 from formats_list import FORMATS, SOURCE, Format
@@ -34,14 +35,7 @@ LIMIT_SECONDS = 600
 def main() -> int:
     parsed = _arguments()
     host = setup.enter()
-    try:
-        return run(parsed.formats, host, document=parsed.document)
-    except (RuntimeError, OSError) as error:
-        print(f"\nformats: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nformats: stopped", file=sys.stderr)
-        return 130
+    return command.status_of("formats", lambda: run(parsed.formats, host, document=parsed.document))
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:

@@ -17,9 +17,9 @@ import tempfile
 import time
 from pathlib import Path
 
+import command
 import layout
 import setup
-from package_installer import SetupError
 
 RESULTS = layout.OUTPUT / "parity"
 
@@ -27,14 +27,7 @@ RESULTS = layout.OUTPUT / "parity"
 def main() -> int:
     parsed = _arguments()
     host = setup.enter()
-    try:
-        return run(parsed, host)
-    except (SetupError, ValueError, RuntimeError, OSError) as error:
-        print(f"\nparity: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("\nparity: stopped", file=sys.stderr)
-        return 130
+    return command.status_of("parity", lambda: run(parsed, host))
 
 
 def _arguments(arguments: list[str] | None = None) -> argparse.Namespace:
