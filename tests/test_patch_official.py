@@ -182,7 +182,8 @@ def test_bad_requests_are_refused_as_by_the_encoder(both):
 
 def test_values_that_are_not_finite_are_an_error():
     encoder, official = pair(torch.float32)
-    encoder.model.language_model.layers[0].mlp.down_proj.weight.data.fill_(torch.nan)
+    down = encoder.model.language_model.layers[0].mlp.down_proj
+    down.weight.data = torch.full_like(down.weight, torch.nan)  # others hold the tensor that was there
     with pytest.raises(
         RuntimeError, match=r"expected finite hidden states, got NaN or infinity in torch\.float32 on cpu"
     ):
