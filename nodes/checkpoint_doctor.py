@@ -58,7 +58,9 @@ class CheckpointDoctor(io.ComfyNode):
     def execute(cls, text_encoder: str) -> io.NodeOutput:
         found = paths.cached_report(find(text_encoder))
         text = summary.text(found)
-        shown = report.show(cls.hidden.unique_id if cls.hidden else None, text.splitlines())
+        path, *facts = text.splitlines()  # a node shows two lines: the verdict before the path
+        lines = [*(fact.strip() for fact in facts), path]
+        shown = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
         table = to_image(torch.from_numpy(np.array(picture.draw(found))))
         return io.NodeOutput(text, table[None], ui=shown)
 
