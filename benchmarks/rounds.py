@@ -21,13 +21,16 @@ GENERATED = layout.COMFY / "bench"  # files that a benchmark makes once and keep
 LIMIT_SECONDS = 900
 
 
-def run(script: str, *arguments: object, extra: Path | None = None) -> dict:
-    """One measurement; `extra`: a folder with more packages. Raises RuntimeError with its last words when it fails."""
+def run(
+    script: str, *arguments: object, extra: Path | None = None, environment: Mapping[str, str] | None = None
+) -> dict:
+    """One measurement; `extra`: a folder with more packages; `environment`: more variables. Raises RuntimeError with
+    its last words when it fails."""
     paths = os.pathsep.join(str(folder) for folder in (layout.ROOT / "scripts", FOLDER, extra) if folder)
     command = [sys.executable, str(FOLDER / script), *map(str, arguments)]
     done = subprocess.run(
         command,
-        env=layout.child_environment(PYTHONPATH=paths, HF_HUB_OFFLINE="1"),
+        env=layout.child_environment(PYTHONPATH=paths, HF_HUB_OFFLINE="1", **(environment or {})),
         capture_output=True,
         text=True,
         timeout=LIMIT_SECONDS,

@@ -22,7 +22,7 @@ import command
 import layout
 import setup
 
-NAMES = ("load", "unpack", "stream", "depth")
+NAMES = ("load", "unpack", "stream", "plan", "depth")
 
 
 def main() -> int:

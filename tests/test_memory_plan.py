@@ -11,7 +11,7 @@ from h3te.encoder import build_encoder, load_encoder
 from h3te.encoder.encode_pass import EncodePass, Request
 from h3te.encoder.pixels import PATCH_WIDTH, Patches
 from h3te.encoder.tokens import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
-from h3te.nodes.host.memory import PAGES, plan_request, text_bytes, vision_bytes, weights_in_use
+from h3te.nodes.host.memory import PAGES, SMALL, plan_request, text_bytes, vision_bytes, weights_in_use
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
 from h3te_tests.gguf_files import write_sparse_gguf
 from h3te_tests.packed_headers import PACKED, write_packed
@@ -101,7 +101,7 @@ def test_plan_is_within_a_tenth_above_the_measured_peak(wide, pictures, grid, te
             wide.encode_ids(ids)
     plan = plan_request(wide.config, SimpleNamespace(image=images, video=None), len(ids), wide.dtype)
     assert plan.patches == (pictures * grid[0] * grid[1], 0)
-    assert 1.0 <= plan.activations / held.peak <= 1.1
+    assert held.peak <= plan.activations <= 1.1 * held.peak + SMALL
 
 
 @pytest.mark.parametrize("packing", ["official", "per_reference"])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 LORA_COPIES = 3  # the matrix, the product of up and down, and that times its strength
 PAGES = 2  # layers of the pager (encoder/pager.py): the one in use and the one that is coming
+ROUNDED, SMALL = 80, 1 << 20  # allocators round up: an 80th more, and a megabyte for what is small
 SCRATCH = 24  # bytes for each number of a chunk that is being unpacked: codes, words, scales, float32
 
 
@@ -64,7 +65,8 @@ def plan_request(
         features = vision_bytes(config.vision, sum(counts), wide, max(_call_sizes(given, vision_packing)))
         levels = 1 + len(config.vision.deepstack_visual_indexes)
         kept = sum(counts) // config.vision.spatial_merge_size**2 * config.text.hidden_size * levels * wide
-    activations = cast + kept + max(features, text_bytes(config.text, tokens, wide))
+    bare = kept + max(features, text_bytes(config.text, tokens, wide))
+    activations = cast + bare + bare // ROUNDED + SMALL
     return MemoryPlan(tokens, counts, activations, cast)
 
 
