@@ -22,21 +22,30 @@ def resident() -> int:
 
 def private() -> int | None:
     """Bytes of anonymous memory: not backed by a file."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return None
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon:"))
+    return _told("RssAnon:")
 
 
 def peak() -> int:
-    """The most that was ever resident."""
+    """The most that was ever resident in this process. Linux's own word: getrusage's also knows the process that
+    started this one, which may have been far larger."""
+    told = _told("VmHWM:")
+    if told is not None:
+        return told
     if sys.platform == "win32":
         return psutil.Process().memory_info().peak_wset
     import resource
 
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used * 1024
+
+
+def _told(name: str) -> int | None:
+    """One figure of /proc/self/status; None where there is none."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(name)), None)
 
 
 class MemoryPeak:

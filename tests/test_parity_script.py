@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -26,6 +28,8 @@ from parity_parts import States
 from parity_walk import PATCH_LIMIT, Row, compare_checkpoints, compare_with_official, difference
 from safetensors.torch import load_file, save_file
 
+SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SCRIPTS)}
 TEXT = ("A red fox runs through snow. <d>Come!</d>", ())
 MIXED = ("All of it.", (ImageReference(pattern(90, 300, 2)), VideoReference(clip(27, 64, 96, 3), has_audio=True)))
 DTYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["float32", "bfloat16"])
@@ -194,3 +198,14 @@ def test_memory_peak_counts_what_was_taken_and_given_back():
         time.sleep(0.1)
         held.close()
     assert 60e6 < peak.private < 200e6 and peak.resident >= 60e6
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="private memory is told by Linux alone")
+def test_peak_of_a_process_is_its_own_and_not_that_of_the_one_that_started_it():
+    held = mmap.mmap(-1, 600_000_000, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for start in range(0, len(held), mmap.PAGESIZE):
+        held[start] = 1
+    code = "import memory_peak; print(memory_peak.peak())"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=ENVIRONMENT)
+    held.close()
+    assert int(told.stdout) < 200e6
