@@ -11,13 +11,12 @@ from pathlib import Path
 
 from given_checkpoint import bundled_tokenizer
 from measure_plan import SHAPES
-from rounds import run, take_turns
+from rounds import GIVE_BACK, run, take_turns
 from verdict import Verdict
 from wide_files import bf16_folder
 
 LAYERS = 2  # every layer takes the same, one after the other
 LEAST, MOST = 1.0, 1.3
-GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536", "MALLOC_TOP_PAD_": "0"}
 
 
 def bench(rounds: int, host: Path) -> Verdict:

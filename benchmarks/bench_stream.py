@@ -12,7 +12,7 @@ from pathlib import Path
 
 import layout
 from given_checkpoint import bundled_tokenizer
-from rounds import median, ratio, run, take_turns
+from rounds import GIVE_BACK, median, ratio, run, take_turns
 from verdict import Verdict, at_most
 from wide_files import packed_file
 
@@ -44,7 +44,8 @@ def bench(rounds: int, host: Path) -> Verdict:
 
 def measure(file: Path, reader: str, layers: int, tokenizer: Path, out: Path) -> dict:
     """One encode in a process of its own; see measure_stream.py."""
-    return run("measure_stream.py", file, reader, "--layers", layers, "--tokenizer", tokenizer, "--out", out)
+    arguments = (file, reader, "--layers", layers, "--tokenizer", tokenizer, "--out", out)
+    return run("measure_stream.py", *arguments, environment=GIVE_BACK)
 
 
 def same_bits(one: Path, other: Path) -> bool:
