@@ -29,17 +29,17 @@ def in_words(names: Iterable[str]) -> str:
     alike: dict[tuple[str, str], list[str]] = {}
     for (tower, kind), numbers in layers.items():
         alike.setdefault((tower, spans(numbers)), []).append(kind)
-    return "; ".join(_shortened([*(_phrase(*where, kinds) for where, kinds in alike.items()), *sorted(phrases)], "; "))
+    return "; ".join(_shortened([*(_phrase(*where, kinds) for where, kinds in alike.items()), *sorted(phrases)]))
 
 
 def _phrase(tower: str, numbers: str, kinds: list[str]) -> str:
     place = "vision block" if tower else "layer"
     plural = "" if numbers.isdecimal() else "s"
-    listed = "all linears" if set(kinds) == _LINEARS else ", ".join(_shortened(sorted(kinds), ", "))
+    listed = "all linears" if set(kinds) == _LINEARS else ", ".join(_shortened(sorted(kinds)))
     return f"{listed} of {place}{plural} {numbers}"
 
 
-def _shortened(words: list[str], joint: str) -> list[str]:
+def _shortened(words: list[str]) -> list[str]:
     return words if len(words) <= _MOST + 1 else [*words[:_MOST], f"and {len(words) - _MOST} more"]
 
 
