@@ -154,12 +154,16 @@ def resize_frames(frames: Any, width: int, height: int, *, where: str = "geometr
     return torch.stack([_lanczos(frame, (width, height)) for frame in video])
 
 
-def fit_keyframe(pixels: Any, width: int, height: int, fit: str, *, where: str = "geometry") -> torch.Tensor:
-    """A keyframe [H, W, 3] put on the canvas by one of KEYFRAME_FITS: uint8 [height, width, 3]."""
+def fit_keyframe(
+    pixels: Any, width: int, height: int, fit: str, *, where: str = "geometry", colour: tuple[int, int, int] = (0, 0, 0)
+) -> torch.Tensor:
+    """A keyframe [H, W, 3] put on the canvas by one of KEYFRAME_FITS: uint8 [height, width, 3]. colour: around a
+    picture that is fitted by "pad"."""
     if fit not in KEYFRAME_FITS:
         raise ValueError(f"geometry: expected a fit of {', '.join(KEYFRAME_FITS)}, got {fit!r}. Choose one.")
     _check_size(width, height)
-    return KEYFRAME_FITS[fit](pixels, width, height, where=where)
+    options = {"colour": colour} if fit == "pad" else {}
+    return KEYFRAME_FITS[fit](pixels, width, height, where=where, **options)
 
 
 def released_fit(position: int) -> str:

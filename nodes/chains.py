@@ -12,16 +12,21 @@ from typing import Any
 
 import torch
 
+from .colours import RGB
+
 FITS = ("released", "stretch", "crop", "pad")
+BLACK: RGB = (0, 0, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class ImageItem:
-    """One reference per picture of the batch. `vision_only`: seen by the text encoder, no latent for the sampler."""
+    """One reference per picture of the batch. `vision_only`: seen by the text encoder, no latent for the sampler.
+    timestamp: seconds, None for an untimed picture."""
 
     pixels: torch.Tensor
     vision_only: bool = False
     where: str = "reference image"
+    timestamp: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,16 +51,20 @@ class AudioItem:
 
 @dataclass(frozen=True, eq=False)
 class KeyframeItem:
-    """One picture pinned at `frame`; negative counts from the end. `show`: the text encoder sees it too."""
+    """One picture pinned at `frame`, or at `second` when that is given; negative counts from the end. `show`: the text
+    encoder sees it too. pad_colour: around a picture that is fitted by "pad"."""
 
     pixels: torch.Tensor
     frame: int = 0
     fit: str = "released"
     show: bool = True
     where: str = "keyframe"
+    second: float | None = None
+    pad_colour: RGB = BLACK
 
 
 Reference = ImageItem | VideoItem | AudioItem
+REFERENCES = (ImageItem, VideoItem, AudioItem)
 
 
 def checked_chain(chain: Any, kinds: tuple[type, ...], node: str, socket: str) -> tuple:

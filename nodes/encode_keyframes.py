@@ -1,25 +1,35 @@
 """Encode Video Keyframes (H3TE): prompt and keyframes -> conditioning and an empty latent.
 
-A superset of ComfyUI's MiniMaxH3ImageToVideo: its inputs in its order and names, then ours.
+A superset of ComfyUI's MiniMaxH3ImageToVideo: its inputs in its order and names, then ours. Lists of prompts are
+encoded in one pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from comfy_api.latest import io
 
+from . import prompt_lists
 from .chains import FITS, KeyframeItem, checked_chain
+from .colours import rgb
 from .host import report
-from .host.any_clip import encode
-from .host.conditioning import empty_latent, fit_keyframes, keyframe_blocks, shown_images, with_values
-from .host.references import resolve_target
-from .sockets import PRESENTATION_TIP, Keyframes, prompt_input, schema, size_inputs
+from .host.any_clip import Ask, encode_all
+from .host.conditioning import empty_latent, with_values
+from .host.keyframes import CANVASES, Keyframe, canvas_target, fit_keyframes, keyframe_blocks, shown_images
+from .host.references import Target
+from .sockets import PRESENTATION_TIP, Keyframes, alpha_input, prompt_input, schema, size_inputs
 
 NODE = "Encode Video Keyframes (H3TE)"
 FIT_TIP = (
     "How first_frame and last_frame meet the canvas. released: the first one given is stretched, the next one is "
     "scaled to cover and cropped. stretch, crop, pad: both alike."
+)
+CANVAS_TIP = (
+    "given: width and height as they are. first image: the released canvas of the first keyframe's own aspect ratio "
+    "(short edge 768); width and height are not read."
 )
 
 
@@ -31,48 +41,63 @@ class EncodeKeyframes(io.ComfyNode):
             display_name="Encode Video Keyframes (H3TE)",
             description="Prompt with a first frame, a last frame, both or neither. They are <Picture 1>, <Picture 2>.",
             search_aliases=["minimax image to video", "fl2va", "t2va"],
+            is_input_list=True,
             inputs=_inputs(),
-            outputs=[
-                io.Conditioning.Output(display_name="positive", tooltip="For the guider of the H3 model."),
-                io.Latent.Output(tooltip="Empty video and audio latent of this size and length."),
-                io.String.Output(display_name="presentation", tooltip=PRESENTATION_TIP),
-                io.Int.Output("resolved_width", display_name="width", tooltip="Width used, a multiple of 32."),
-                io.Int.Output("resolved_height", display_name="height", tooltip="Height used, a multiple of 32."),
-                io.Int.Output("resolved_length", display_name="length", tooltip="Frames used, 17k + 5."),
-            ],
+            outputs=_outputs(),
         )
 
     @classmethod
-    def execute(
-        cls,
-        clip: Any,
-        prompt: str,
-        width: int,
-        height: int,
-        length: int,
-        vae: Any = None,
-        first_frame: Any = None,
-        last_frame: Any = None,
-        keyframes: Any = None,
-        fit: str = "released",
-    ) -> io.NodeOutput:
-        target = resolve_target(width, height, length)
-        chain = checked_chain(keyframes, (KeyframeItem,), NODE, "keyframes")
-        fitted = fit_keyframes([*_socket_items(first_frame, last_frame, fit), *chain], target)
-        done = encode(clip, NODE, prompt, images=shown_images(fitted))
-        blocks = keyframe_blocks(fitted, vae)
-        positive = with_values(done.conditioning, {"minimax_keyframes": blocks} if blocks else {})
-        notes = [report.NO_VAE_KEYFRAMES] if fitted and vae is None else []
-        notes += report.about_target(target, width, height, length)
-        lines = [*notes, *done.notes, done.summary, *done.details]  # warnings first: a node shows two lines
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
-        size = (target.width, target.height, target.frames)
-        return io.NodeOutput(positive, empty_latent(target), done.presentation, *size, ui=ui)
+    def execute(cls, **inputs: Any) -> io.NodeOutput:
+        """Takes and gives ComfyUI's lists, one value a prompt; see prompt_lists.py."""
+        rows = prompt_lists.rows(inputs, NODE)
+        shared = [name for name in inputs if name not in ("clip", "prompt")]
+        request_of = prompt_lists.once_each(_request, *shared)
+        requests = [request_of(row) for row in rows]
+        asks = [Ask(row["clip"], row["prompt"], r.asked) for row, r in zip(rows, requests, strict=True)]
+        done = encode_all(asks, NODE)
+        values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
+        positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
+        # warnings first: a node shows two lines
+        said = [[*r.notes, *d.notes, d.summary, *d.details] for r, d in zip(requests, done, strict=True)]
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said))
+        targets = [r.target for r in requests]
+        size = ([t.width for t in targets], [t.height for t in targets], [t.frames for t in targets])
+        latents = [empty_latent(target) for target in targets]
+        return io.NodeOutput(positive, latents, [each.presentation for each in done], *size, ui=ui)
 
 
-def _socket_items(first_frame: Any, last_frame: Any, fit: str) -> list[KeyframeItem]:
-    placed = (("first_frame", first_frame, 0), ("last_frame", last_frame, -1))
-    return [KeyframeItem(pixels, frame, fit, where=name) for name, pixels, frame in placed if pixels is not None]
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """What several prompts share: the target, the keyframes, how a CLIP is asked, and notes."""
+
+    target: Target
+    fitted: list[Keyframe]
+    asked: Mapping[str, Any]
+    notes: list[str]
+
+
+def _request(row: Mapping[str, Any]) -> _Request:
+    chain = checked_chain(row.get("keyframes"), (KeyframeItem,), NODE, "keyframes")
+    items = [*_socket_items(row), *chain]
+    size = row["width"], row["height"], row["length"]
+    canvas = row.get("canvas", CANVASES[0])
+    target = canvas_target(canvas, items, *size)
+    background = rgb(row.get("alpha_colour", "white"), f"{NODE}, alpha_colour")
+    fitted = fit_keyframes(items, target, background)
+    notes = [report.NO_VAE_KEYFRAMES] if fitted and row.get("vae") is None else []
+    notes += report.about_target(target, *size)
+    return _Request(target, fitted, {"images": shown_images(fitted)}, notes)
+
+
+def _socket_items(row: Mapping[str, Any]) -> list[KeyframeItem]:
+    fit = row.get("fit", FITS[0])
+    placed = (("first_frame", 0), ("last_frame", -1))
+    return [KeyframeItem(row[name], frame, fit, where=name) for name, frame in placed if row.get(name) is not None]
+
+
+def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:
+    blocks = keyframe_blocks(request.fitted, row.get("vae"))
+    return {"minimax_keyframes": blocks} if blocks else {}
 
 
 def _inputs() -> list[io.Input]:
@@ -85,4 +110,21 @@ def _inputs() -> list[io.Input]:
         io.Image.Input("last_frame", optional=True, tooltip="The picture that the video ends with."),
         Keyframes.Input("keyframes", optional=True, tooltip="A chain of keyframes, after first_frame and last_frame."),
         io.Combo.Input("fit", options=list(FITS), default="released", optional=True, tooltip=FIT_TIP),
+        alpha_input(),
+        io.Combo.Input("canvas", options=list(CANVASES), default=CANVASES[0], optional=True, tooltip=CANVAS_TIP),
+    ]
+
+
+def _outputs() -> list[io.Output]:
+    return [
+        io.Conditioning.Output(display_name="positive", tooltip="For the guider of the H3 model.", is_output_list=True),
+        io.Latent.Output(tooltip="Empty video and audio latent of this size and length.", is_output_list=True),
+        io.String.Output(display_name="presentation", tooltip=PRESENTATION_TIP, is_output_list=True),
+        io.Int.Output(
+            "resolved_width", display_name="width", tooltip="Width used, a multiple of 32.", is_output_list=True
+        ),
+        io.Int.Output(
+            "resolved_height", display_name="height", tooltip="Height used, a multiple of 32.", is_output_list=True
+        ),
+        io.Int.Output("resolved_length", display_name="length", tooltip="Frames used, 17k + 5.", is_output_list=True),
     ]

@@ -1,24 +1,30 @@
 """Encode Prompt + Reference Image (H3TE): prompt and references -> conditioning and an empty latent.
 
-A superset of ComfyUI's MiniMaxH3ReferenceToVideo: its inputs in its order and names, then ours.
+A superset of ComfyUI's MiniMaxH3ReferenceToVideo: its inputs in its order and names, then ours. Lists of prompts are
+encoded in one pass.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..encoder.geometry import REFERENCE_SIZES
-from .chains import AudioItem, ImageItem, VideoItem, checked_chain
+from . import prompt_lists
+from .chains import REFERENCES, checked_chain
+from .colours import rgb
 from .host import report
-from .host.any_clip import encode
+from .host.any_clip import Ask, encode_all
 from .host.conditioning import empty_latent, reference_blocks, with_values
-from .host.references import prepare, ref_items, resolve_target, socket_items
+from .host.references import Prepared, Target, prepare, ref_items, resolve_target, socket_items
 from .sockets import (
     PRESENTATION_TIP,
     References,
     TextEncoderOnlyImage,
+    alpha_input,
     gathered,
     growing,
     prompt_input,
@@ -27,6 +33,7 @@ from .sockets import (
 )
 
 NODE = "Encode Prompt + Reference Image (H3TE)"
+GROUPS = ("ref_images", "ref_videos", "ref_video_audios", "ref_audios")
 PICTURE_TIP = "A reference image; every picture of a batch is a reference of its own."
 SIZE_TIP = (
     "match: at most the video's pixel area, never enlarged. max: short edge at most 2048. official: short edge 2048, "
@@ -42,39 +49,60 @@ class EncodeReferences(io.ComfyNode):
             display_name="Encode Prompt + Reference Image (H3TE)",
             description="Prompt with reference images, videos and sounds: <Picture 1>, <Video 1>, <Audio 1>.",
             search_aliases=["minimax reference to video", "ref2va"],
+            is_input_list=True,
             inputs=_inputs(),
             outputs=[
-                io.Conditioning.Output(display_name="positive", tooltip="For the guider of the H3 model."),
-                io.Latent.Output(tooltip="Empty video and audio latent of this size and length."),
-                io.String.Output(display_name="presentation", tooltip=PRESENTATION_TIP),
+                io.Conditioning.Output(
+                    display_name="positive", tooltip="For the guider of the H3 model.", is_output_list=True
+                ),
+                io.Latent.Output(tooltip="Empty video and audio latent of this size and length.", is_output_list=True),
+                io.String.Output(display_name="presentation", tooltip=PRESENTATION_TIP, is_output_list=True),
             ],
         )
 
     @classmethod
-    def execute(
-        cls,
-        clip: Any,
-        prompt: str,
-        width: int,
-        height: int,
-        length: int,
-        ref_image_size: str = "match",
-        vae: Any = None,
-        audio_vae: Any = None,
-        references: Any = None,
-        **sockets: Any,
-    ) -> io.NodeOutput:
-        target = resolve_target(width, height, length)
-        groups = (gathered(sockets, name) for name in ("ref_images", "ref_videos", "ref_video_audios", "ref_audios"))
-        chain = checked_chain(references, (ImageItem, VideoItem, AudioItem), NODE, "references")
-        prepared = prepare([*socket_items(*groups), *chain], target, ref_image_size)
-        done = encode(clip, NODE, prompt, minimax_ref_items=ref_items(prepared))
-        blocks = reference_blocks(prepared, vae, audio_vae)
-        positive = with_values(done.conditioning, {"minimax_refs": blocks} if blocks else {})
-        notes = report.about_references(prepared, vae, audio_vae) + report.about_target(target, width, height, length)
-        lines = [*notes, *done.notes, done.summary, *done.details]  # warnings first: a node shows two lines
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
-        return io.NodeOutput(positive, empty_latent(target), done.presentation, ui=ui)
+    def execute(cls, **inputs: Any) -> io.NodeOutput:
+        """Takes and gives ComfyUI's lists, one value a prompt; see prompt_lists.py."""
+        rows = prompt_lists.rows(inputs, NODE)
+        shared = [name for name in inputs if name not in ("clip", "prompt")]
+        request_of = prompt_lists.once_each(_request, *shared)
+        requests = [request_of(row) for row in rows]
+        asks = [Ask(row["clip"], row["prompt"], r.asked) for row, r in zip(rows, requests, strict=True)]
+        done = encode_all(asks, NODE)
+        values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
+        positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
+        # warnings first: a node shows two lines
+        said = [[*r.notes, *d.notes, d.summary, *d.details] for r, d in zip(requests, done, strict=True)]
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said))
+        latents = [empty_latent(r.target) for r in requests]
+        return io.NodeOutput(positive, latents, [each.presentation for each in done], ui=ui)
+
+
+@dataclass(frozen=True, eq=False)
+class _Request:
+    """What several prompts share: the target, the references, how a CLIP is asked, and notes."""
+
+    target: Target
+    prepared: list[Prepared]
+    asked: Mapping[str, Any]
+    notes: list[str]
+
+
+def _request(row: Mapping[str, Any]) -> _Request:
+    size = row["width"], row["height"], row["length"]
+    target = resolve_target(*size)
+    chain = checked_chain(row.get("references"), REFERENCES, NODE, "references")
+    background = rgb(row.get("alpha_colour", "white"), f"{NODE}, alpha_colour")
+    items = [*socket_items(*(gathered(row, group) for group in GROUPS)), *chain]
+    prepared = prepare(items, target, row.get("ref_image_size", "match"), background)
+    notes = report.about_references(prepared, row.get("vae"), row.get("audio_vae"))
+    notes += report.about_target(target, *size)
+    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, notes)
+
+
+def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:
+    blocks = reference_blocks(request.prepared, row.get("vae"), row.get("audio_vae"))
+    return {"minimax_refs": blocks} if blocks else {}
 
 
 def _inputs() -> list[io.Input]:
@@ -94,4 +122,5 @@ def _inputs() -> list[io.Input]:
         *growing("ref_video_audios", soundtrack, "ref_video_audio_", 3, "Soundtracks of the reference videos."),
         *growing("ref_audios", sound, "ref_audio_", 3, "Reference sounds, <Audio 1> and so on, after the soundtracks."),
         References.Input("references", optional=True, tooltip="A chain of references, after those on the sockets."),
+        alpha_input(),
     ]

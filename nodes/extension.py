@@ -11,6 +11,11 @@ class H3TEExtension(ComfyExtension):
         from .encode_keyframes import EncodeKeyframes
         from .encode_references import EncodeReferences
         from .encoder_options import EncoderOptionsNode
+        from .keyframe import KeyframeNode
         from .load_text_encoder import LoadTextEncoder
+        from .reference_audio import ReferenceAudio
+        from .reference_image import ReferenceImage
+        from .reference_video import ReferenceVideo
 
-        return [LoadTextEncoder, EncodeReferences, EncodeKeyframes, EncoderOptionsNode, CheckpointDoctor]
+        encode = [EncodeReferences, ReferenceImage, ReferenceVideo, ReferenceAudio, EncodeKeyframes, KeyframeNode]
+        return [LoadTextEncoder, *encode, EncoderOptionsNode, CheckpointDoctor]

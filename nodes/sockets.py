@@ -53,6 +53,26 @@ def size_inputs() -> list[io.Input]:
     ]
 
 
+def alpha_input() -> io.Input:
+    return io.String.Input(
+        "alpha_colour",
+        default="white",
+        optional=True,
+        tooltip="Transparent parts of pictures are put on this colour: a name, or #rrggbb.",
+    )
+
+
+def vision_only_input() -> io.Input:
+    return io.Boolean.Input(
+        "vision_only", default=False, tooltip="On: conditions the text alone; the sampler is given no latent of it."
+    )
+
+
+def chain_input(kind: Any, name: str, tooltip: str) -> io.Input:
+    """The chain so far, on a node that adds to its end."""
+    return kind.Input(name, optional=True, tooltip=tooltip)
+
+
 def growing(group: str, template: io.Input, prefix: str, count: int, tooltip: str) -> list[io.Input]:
     """`count` optional sockets `<group>.<prefix>0`...; one growing input where the release has it."""
     if hasattr(io, "Autogrow"):

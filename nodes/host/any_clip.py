@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from . import report
 from .clip import H3Clip
 from .tree import WRAPPER
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """One request. references: `{"images": [...]}` or `{"minimax_ref_items": [...]}`, the keyword of `CLIP.tokenize`;
+    asks that hold the very same mapping are presented once."""
+
+    clip: Any
+    prompt: str
+    references: Mapping[str, Any]
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,11 +33,17 @@ class Encoded:
     details: list[str]
 
 
-def encode(clip: Any, node: str, prompt: str, **references: Any) -> Encoded:
-    """Tokenize and encode with any H3 CLIP. references: `images=` or `minimax_ref_items=`."""
-    _check(clip, node)
+def encode_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
+    """Tokenize and encode with any H3 CLIP, in the order given."""
+    for ask in asks:
+        _check(ask.clip, node)
+    return [_encode(ask) for ask in asks]
+
+
+def _encode(ask: Ask) -> Encoded:
+    clip = ask.clip
     started = time.perf_counter()
-    tokens = clip.tokenize(prompt, **references)
+    tokens = clip.tokenize(ask.prompt, **ask.references)
     conditioning = clip.encode_from_tokens_scheduled(tokens)
     summary = report.summary(clip, tokens, time.perf_counter() - started)
     shown = report.presentation_text(tokens)

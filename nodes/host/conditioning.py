@@ -8,7 +8,6 @@ nodes_minimax_h3.py of ComfyUI >= 0.30. Latents exist only where a VAE is connec
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import comfy.model_management
@@ -16,22 +15,12 @@ import comfy.nested_tensor
 import torch
 
 from ...encoder import geometry
-from ..chains import KeyframeItem
-from .images import single, to_image
+from .images import to_image
 from .references import Prepared, Target, checked_waveform
 
 VIDEO_CHANNELS, AUDIO_CHANNELS, AUDIO_ROWS = 24, 32, 2
 SPATIAL = 16  # pixels per latent cell
 AUDIO_RATE = 32000  # of an audio VAE that does not name its own
-
-
-@dataclass(frozen=True, eq=False)
-class Keyframe:
-    """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it."""
-
-    frame: int
-    pixels: torch.Tensor
-    show: bool
 
 
 def with_values(conditioning: Sequence, values: Mapping[str, Any]) -> list[list]:
@@ -108,35 +97,3 @@ def encode_sound(audio_vae: Any, sound: Mapping[str, Any], where: str) -> torch.
 
         waveform = torchaudio.functional.resample(waveform, sound["sample_rate"], rate)
     return audio_vae.encode(waveform.movedim(1, -1))
-
-
-# keyframes
-
-
-def fit_keyframes(items: Sequence[KeyframeItem], target: Target) -> list[Keyframe]:
-    """Each picture on the canvas at its frame, in the order given. Raises ValueError naming the socket."""
-    return [_fit(item, position, target) for position, item in enumerate(items)]
-
-
-def _fit(item: KeyframeItem, position: int, target: Target) -> Keyframe:
-    frame = item.frame if item.frame >= 0 else target.frames + item.frame
-    if not 0 <= frame < target.frames:
-        raise ValueError(
-            f"{item.where}: expected a frame from {-target.frames} to {target.frames - 1} of the video's "
-            f"{target.frames} frames, got {item.frame}. Choose one inside, or raise length."
-        )
-    fit = geometry.released_fit(position) if item.fit == "released" else item.fit
-    pixels = geometry.fit_keyframe(single(item.pixels, item.where), target.width, target.height, fit, where=item.where)
-    return Keyframe(frame, pixels, item.show)
-
-
-def shown_images(keyframes: Iterable[Keyframe]) -> list[torch.Tensor]:
-    """What `CLIP.tokenize(images=)` of every H3 CLIP reads: IMAGE [1, H, W, 3] each."""
-    return [to_image(keyframe.pixels)[None] for keyframe in keyframes if keyframe.show]
-
-
-def keyframe_blocks(keyframes: Iterable[Keyframe], vae: Any) -> list[dict[str, Any]]:
-    """`minimax_keyframes`; none without a VAE."""
-    if vae is None:
-        return []
-    return [{"resolved_frame_index": k.frame, "latent": vae.encode(to_image(k.pixels)[None])} for k in keyframes]

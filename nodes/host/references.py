@@ -16,7 +16,8 @@ import torch
 from ...encoder import geometry
 from ...encoder.pixels import FPS, SAMPLE_STRIDE, SAMPLES_PER_SECOND, resample_indices
 from ..chains import AudioItem, ImageItem, Reference, VideoItem
-from .images import each, to_image, to_rgb
+from ..colours import RGB
+from .images import WHITE, each, to_image, to_rgb
 
 VIDEO_RULE = "host"
 
@@ -39,6 +40,7 @@ class Prepared:
     pixels: torch.Tensor | None = None
     sound: Mapping[str, Any] | None = None
     vision_only: bool = False
+    timestamp: float | None = None
 
 
 def resolve_target(width: int, height: int, length: int) -> Target:
@@ -68,14 +70,16 @@ def _image_item(value: Any, where: str) -> ImageItem:
     return ImageItem(value.get("image") if marked else value, vision_only=marked, where=where)
 
 
-def prepare(items: Iterable[Reference], target: Target, size_mode: str) -> list[Prepared]:
+def prepare(items: Iterable[Reference], target: Target, size_mode: str, background: RGB = WHITE) -> list[Prepared]:
     """Every item in order; each picture of an image batch is a reference of its own."""
     prepared: list[Prepared] = []
     for item in items:
         if isinstance(item, ImageItem):
-            prepared += [_image(pixels, item, target, size_mode) for pixels in each(item.pixels, item.where)]
+            prepared += [
+                _image(pixels, item, target, size_mode) for pixels in each(item.pixels, item.where, background)
+            ]
         elif isinstance(item, VideoItem):
-            prepared.append(_video(item, target))
+            prepared.append(_video(item, target, background))
         else:
             checked_waveform(item.audio, item.where)
             prepared.append(Prepared("audio", item.where, sound=item.audio, vision_only=item.vision_only))
@@ -95,13 +99,13 @@ def _image(pixels: torch.Tensor, item: ImageItem, target: Target, size_mode: str
     height, width = pixels.shape[:2]
     size = geometry.reference_image_size(width, height, size_mode, target.width, target.height)
     fitted = geometry.resize(pixels, *size, where=item.where)
-    return Prepared("image", item.where, fitted, vision_only=item.vision_only)
+    return Prepared("image", item.where, fitted, vision_only=item.vision_only, timestamp=item.timestamp)
 
 
-def _video(item: VideoItem, target: Target) -> Prepared:
+def _video(item: VideoItem, target: Target, background: RGB) -> Prepared:
     if item.soundtrack is not None:
         checked_waveform(item.soundtrack, f"soundtrack of {item.where}")
-    frames = to_rgb(item.frames, item.where)
+    frames = to_rgb(item.frames, item.where, background)
     if item.fps != FPS:
         frames = frames[torch.tensor(resample_indices(len(frames), item.fps, where=item.where))]
     if len(frames) < geometry.FIRST_FRAMES:
@@ -120,7 +124,8 @@ def ref_items(prepared: Iterable[Prepared]) -> list[dict[str, Any]]:
     items: list[dict[str, Any]] = []
     for reference in prepared:
         if reference.kind == "image":
-            items.append({"type": "image", "data": to_image(reference.pixels)[None]})
+            timed = {} if reference.timestamp is None else {"timestamp": reference.timestamp}
+            items.append({"type": "image", "data": to_image(reference.pixels)[None], **timed})
         elif reference.kind == "audio" or reference.sound is not None:
             items.append({"type": "audio"})
         if reference.kind == "video":

@@ -36,6 +36,17 @@ def show(node_id: str | None, lines: Iterable[str]) -> dict:
     return {"text": (text,)}
 
 
+def of_list(each: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of several prompts of one list; those of the first are not repeated for the others."""
+    first, *others = each
+    if not others:
+        return list(first)
+    lines = [f"{len(each)} prompts, one pass over the weights"]
+    for number, said in enumerate(each, 1):
+        lines += [f"{number}: {line}" for line in said if number == 1 or line not in first]
+    return lines
+
+
 def loaded(
     report: CheckpointReport, device: object, dtype: object, reader: str = "auto", backend: str = "encoder"
 ) -> list[str]:

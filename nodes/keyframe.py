@@ -1,0 +1,78 @@
+"""Keyframe (H3TE): one more keyframe on a chain, at any frame or second of the video."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from .chains import FITS, KeyframeItem, checked_chain
+from .colours import rgb
+from .sockets import Keyframes, chain_input, schema
+
+NODE = "Keyframe (H3TE)"
+UNITS = ("frame", "second")
+
+
+class KeyframeNode(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return schema(
+            node_id="H3TEKeyframe",
+            display_name=NODE,
+            description="Pins a picture at a frame or second of the video. Chain several, into keyframes of "
+            "Encode Video Keyframes (H3TE).",
+            search_aliases=["minimax keyframe", "guide", "mid frame"],
+            inputs=[
+                io.Image.Input("image", tooltip="One picture."),
+                io.Combo.Input("unit", options=list(UNITS), default=UNITS[0], tooltip="Which of the two is read."),
+                io.Int.Input(
+                    "frame",
+                    default=0,
+                    min=-9999,
+                    max=9999,
+                    tooltip="Frame at 24 fps; -1 is the last one, -2 before it.",
+                ),
+                io.Float.Input(
+                    "second",
+                    default=0.0,
+                    min=-400.0,
+                    max=400.0,
+                    step=0.01,
+                    tooltip="Seconds from the start, to the nearest frame; negative ones from the end.",
+                ),
+                io.Combo.Input("fit", options=list(FITS), default=FITS[0], tooltip=FIT_TIP),
+                io.String.Input("pad_colour", default="black", tooltip="Around the picture with fit pad."),
+                io.Boolean.Input(
+                    "show_to_encoder",
+                    default=True,
+                    tooltip="On: the text encoder sees it too, as the next <Picture n>. Off: it only pins the frame.",
+                ),
+                chain_input(Keyframes, "keyframes", "Keyframes before this one."),
+            ],
+            outputs=[Keyframes.Output(display_name="keyframes", tooltip="The chain with this keyframe at its end.")],
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        image: Any,
+        unit: str,
+        frame: int,
+        second: float,
+        fit: str,
+        pad_colour: str,
+        show_to_encoder: bool,
+        keyframes: Any = None,
+    ) -> io.NodeOutput:
+        before = checked_chain(keyframes, (KeyframeItem,), NODE, "keyframes")
+        where = f"{NODE} {len(before) + 1} of the chain"
+        colour = rgb(pad_colour, f"{where}, pad_colour")
+        item = KeyframeItem(image, frame, fit, show_to_encoder, where, second if unit == "second" else None, colour)
+        return io.NodeOutput((*before, item))
+
+
+FIT_TIP = (
+    "released: the first keyframe of all is stretched, later ones are scaled to cover and cropped. stretch, crop; pad: "
+    "scaled to fit inside, on pad_colour."
+)

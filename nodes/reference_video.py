@@ -1,0 +1,60 @@
+"""Reference Video (H3TE): one more video on a chain of references, from VIDEO or from frames."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from comfy_api.latest import io
+
+from .chains import REFERENCES, VideoItem, checked_chain
+from .sockets import References, chain_input, schema, vision_only_input
+
+NODE = "Reference Video (H3TE)"
+
+
+class ReferenceVideo(io.ComfyNode):
+    @classmethod
+    def define_schema(cls) -> io.Schema:
+        return schema(
+            node_id="H3TEReferenceVideo",
+            display_name=NODE,
+            description="Adds a video to a chain of references, whose order is the order of the request.",
+            search_aliases=["minimax reference"],
+            inputs=[
+                io.Video.Input("video", optional=True, tooltip="A video file; its frame rate and sound are read."),
+                io.Image.Input("frames", optional=True, tooltip="Instead of video: frames at the rate below."),
+                io.Float.Input(
+                    "fps", default=24.0, min=0.01, max=1000.0, step=0.01, tooltip="Frame rate of frames; of no other."
+                ),
+                io.Audio.Input("soundtrack", optional=True, tooltip="Instead of the video's own sound."),
+                io.Boolean.Input(
+                    "with_sound", default=True, tooltip="Off: the video is silent, whatever sound there is."
+                ),
+                vision_only_input(),
+                chain_input(References, "references", "References before this one."),
+            ],
+            outputs=[References.Output(display_name="references", tooltip="The chain with this video at its end.")],
+        )
+
+    @classmethod
+    def execute(
+        cls,
+        fps: float,
+        with_sound: bool,
+        vision_only: bool,
+        video: Any = None,
+        frames: Any = None,
+        soundtrack: Any = None,
+        references: Any = None,
+    ) -> io.NodeOutput:
+        before = checked_chain(references, REFERENCES, NODE, "references")
+        where = f"{NODE} {len(before) + 1} of the chain"
+        if (video is None) == (frames is None):
+            got = "none" if video is None else "both"
+            raise ValueError(f"{where}: expected either video or frames, got {got}. Connect one of the two.")
+        if video is not None:
+            parts = video.get_components()
+            frames, fps = parts.images, float(parts.frame_rate)
+            soundtrack = parts.audio if soundtrack is None else soundtrack
+        item = VideoItem(frames, fps, soundtrack if with_sound else None, vision_only, where)
+        return io.NodeOutput((*before, item))
