@@ -25,6 +25,7 @@ TITLES = {
     4: "Stop",
     5: "Packed files: nvfp4_awq, int8_convrot, GGUF; reading layer by layer",
     6: "Partial loading by ComfyUI's patcher",
+    7: "References in any order, keyframes anywhere, several prompts in one pass",
 }
 DEMO_WARNING = "demo weights: output is meaningless (exactness, files, memory and Stop are real)"
 

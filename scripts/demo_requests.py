@@ -83,27 +83,28 @@ def upload_pictures(server, requests=REQUESTS) -> None:
 def graph(request: DemoRequest, checkpoint: str) -> dict:
     """The request as an API graph whose probe writes `h3te_demo_<name>.safetensors`. checkpoint: a value of the
     combo."""
-    nodes = {"loader": _node("H3TELoadTextEncoder", text_encoder=checkpoint, device="auto")}
+    nodes = {"loader": node("H3TELoadTextEncoder", text_encoder=checkpoint, device="auto")}
     for i, picture in enumerate(request.pictures):
-        nodes[f"picture_{i}"] = _node("LoadImage", image=lossless_name(picture))
+        nodes[f"picture_{i}"] = node("LoadImage", image=lossless_name(picture))
     nodes["encode"] = _encode_node(request)
-    nodes["probe"] = _node("H3TEConditioningProbe", conditioning=["encode", 0], name=f"h3te_demo_{request.name}")
+    nodes["probe"] = node("H3TEConditioningProbe", conditioning=["encode", 0], name=f"h3te_demo_{request.name}")
     return nodes
 
 
 def _encode_node(request: DemoRequest) -> dict:
     if request.kind == "text":
-        return _node("CLIPTextEncode", clip=["loader", 0], text=request.prompt)
+        return node("CLIPTextEncode", clip=["loader", 0], text=request.prompt)
     size = {"width": request.width, "height": request.height, "length": LENGTH}
     common = {"clip": ["loader", 0], "prompt": request.prompt, **size}
     links = [[f"picture_{i}", 0] for i in range(len(request.pictures))]
     if request.kind == "keyframes":
-        return _node("H3TEEncodeKeyframes", **common, first_frame=links[0], last_frame=links[1])
+        return node("H3TEEncodeKeyframes", **common, first_frame=links[0], last_frame=links[1])
     sockets = {f"ref_images.ref_image_{i}": link for i, link in enumerate(links)}
-    return _node("H3TEEncodeReferences", **common, ref_image_size="match", **sockets)
+    return node("H3TEEncodeReferences", **common, ref_image_size="match", **sockets)
 
 
-def _node(class_type: str, **inputs) -> dict:
+def node(class_type: str, **inputs) -> dict:
+    """One node of an API graph; an input [name, slot] is a link."""
     return {"class_type": class_type, "inputs": inputs}
 
 

@@ -1,4 +1,4 @@
-"""A node for the demo and the tests: writes a CONDITIONING to a safetensors file in ComfyUI's output folder.
+"""Nodes for the demo and the tests: one writes a CONDITIONING to a safetensors file in ComfyUI's output folder.
 
 Not part of the pack. The file holds `hidden` and `tags`; the node's text names keys, dtype and device of what arrived.
 """
@@ -8,6 +8,8 @@ from pathlib import Path
 
 import folder_paths
 from safetensors.torch import save_file
+
+from .text_list import TextList
 
 
 class ConditioningProbe:
@@ -31,4 +33,4 @@ class ConditioningProbe:
         return {"ui": {"text": [json.dumps(facts)]}}
 
 
-NODE_CLASS_MAPPINGS = {"H3TEConditioningProbe": ConditioningProbe}
+NODE_CLASS_MAPPINGS = {"H3TEConditioningProbe": ConditioningProbe, "H3TETextList": TextList}
