@@ -93,15 +93,14 @@ def test_add_guide_follows_the_hosts_node_and_ours(h3, tiny_clip):
     from h3te.nodes.encode_keyframes import EncodeKeyframes
 
     theirs = h3.MiniMaxH3ImageToVideo.execute(tiny_clip, StandInVAE(), "", **SIZE, first_frame=picture(1))
-    ours = EncodeKeyframes.execute(tiny_clip, "", vae=StandInVAE(), **SIZE, first_frame=picture(1))
-    for output in (theirs, ours):
+    ours = EncodeKeyframes.execute(clip=tiny_clip, prompt="", vae=StandInVAE(), **SIZE, first_frame=picture(1))
+    for positive, latent in (theirs.args[:2], (ours.args[0][0], ours.args[1][0])):
         guided = h3.MiniMaxH3AddGuide.execute(
-            output.args[0], output.args[1], 8, vae=StandInVAE(), audio_vae=StandInAudioVAE(), image=picture(2),
-            audio=sound(0.5),
-        ).args[0]  # fmt: skip
+            positive, latent, 8, vae=StandInVAE(), audio_vae=StandInAudioVAE(), image=picture(2), audio=sound(0.5)
+        ).args[0]
         keyframes = guided[0][1]["minimax_keyframes"]
         assert [keyframe["resolved_frame_index"] for keyframe in keyframes] == [0, 8]
-        assert torch.equal(guided[0][0], output.args[0][0][0])
+        assert torch.equal(guided[0][0], positive[0][0])
 
 
 def test_clip_text_encode_with_empty_prompt(comfy, h3, tiny_clip):
@@ -144,8 +143,10 @@ def test_text_encoder_only_reference_of_newer_hosts(h3, tiny_clip):
     from h3te.nodes.encode_references import EncodeReferences
 
     marked = h3.MiniMaxH3TextEncoderOnlyReference.execute(picture(1)).args[0]
-    output = EncodeReferences.execute(tiny_clip, "", vae=StandInVAE(), **SIZE, ref_images={"ref_image_0": marked})
-    assert "minimax_refs" not in output.args[0][0][1]
+    output = EncodeReferences.execute(
+        clip=tiny_clip, prompt="", vae=StandInVAE(), **SIZE, ref_images={"ref_image_0": marked}
+    )
+    assert "minimax_refs" not in output.args[0][0][0][1]
 
 
 def test_device_selectors_get_an_independent_copy(h3, comfy, demo_folder):  # noqa: F811
