@@ -1,7 +1,7 @@
 """Stand-in VAEs whose latents tell where a pixel or a sample lies, so that a crop, a shift or another order shows.
 
-Contract: the shapes of H3's VAEs. IMAGE [T, H, W, 3] -> [1, 24, t, H/16, W/16] with one latent frame for one picture and
-5k + 2 for 17k + 5; waveform [1, L, C] -> [1, 32, 2, L/800].
+Contract: the shapes of H3's VAEs. IMAGE [T, H, W, 3] -> [1, 24, t, H/16, W/16], t = 1 for one picture and
+5k + 2 for 17k + 5 frames; waveform [1, L, C] -> [1, 32, 2, L/800].
 """
 
 from __future__ import annotations
