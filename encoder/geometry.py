@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from PIL import Image
 
+from .lanczos import window
 from .pixels import FPS, to_uint8
 
 MULTIPLE = 32
@@ -28,6 +29,7 @@ REFERENCE_MAX_ASPECT = 4
 FRAMES_PER_CHUNK, FIRST_FRAMES = 17, 5  # the video VAE takes 17k+5 frames and makes 5k+2 latent frames of them
 LATENTS_PER_CHUNK, FIRST_LATENTS = 5, 2
 AUDIO_LATENTS_PER_SECOND = 40
+COVERING_MAX_PIXELS = 1 << 26  # a larger picture is never made only to be cropped: 256 MiB in PIL
 
 REFERENCE_SIZES = ("match", "max", "official", "none")
 RULES = ("released", "host")
@@ -160,7 +162,7 @@ def fit_keyframe(
     """A keyframe [H, W, 3] put on the canvas by one of KEYFRAME_FITS: uint8 [height, width, 3]. colour: around a
     picture that is fitted by "pad"."""
     if fit not in KEYFRAME_FITS:
-        raise ValueError(f"geometry: expected a fit of {', '.join(KEYFRAME_FITS)}, got {fit!r}. Choose one.")
+        raise ValueError(f"{where}: expected a fit of {', '.join(KEYFRAME_FITS)}, got {fit!r}. Choose one.")
     _check_size(width, height)
     options = {"colour": colour} if fit == "pad" else {}
     return KEYFRAME_FITS[fit](pixels, width, height, where=where, **options)
@@ -173,13 +175,16 @@ def released_fit(position: int) -> str:
 
 
 def cover_crop(pixels: Any, width: int, height: int, *, where: str = "geometry") -> torch.Tensor:
-    """Scaled until it covers the canvas, then cropped around its centre; the released rounding."""
+    """Scaled until it covers the canvas, then cropped around its centre; the released rounding. Of an extreme aspect
+    ratio (8000x1 on a canvas would be gigabytes) only the cropped part is computed, to the same bytes."""
     image = to_uint8(pixels, 3, where)
     source_w, source_h = _size(image)
     scale = max(width / source_w, height / source_h)
     covering = max(width, round(source_w * scale)), max(height, round(source_h * scale))
-    image = resize(image, *covering)
     left, top = (covering[0] - width) // 2, (covering[1] - height) // 2
+    if covering[0] * covering[1] > max(COVERING_MAX_PIXELS, 2 * width * height):
+        return torch.from_numpy(window(image.numpy(), covering, (left, top), (width, height)))
+    image = resize(image, *covering)
     return image[top : top + height, left : left + width].contiguous()
 
 

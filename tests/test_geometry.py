@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import random
+import tracemalloc
 
 import numpy as np
 import pytest
 import torch
-from h3te.encoder import geometry
+from h3te.encoder import geometry, lanczos
 from h3te.encoder.geometry import (
     audio_latent_frames,
     canvas_size,
@@ -35,7 +36,7 @@ def picture(width: int, height: int) -> np.ndarray:
     return np.stack([(x * 5) % 256, (y * 7) % 256, (x * y) % 256], axis=-1).astype(np.uint8)
 
 
-def lanczos(array: np.ndarray, width: int, height: int) -> np.ndarray:
+def resized_by_pil(array: np.ndarray, width: int, height: int) -> np.ndarray:
     return np.asarray(Image.fromarray(array).resize((width, height), Image.Resampling.LANCZOS))
 
 
@@ -129,7 +130,7 @@ def test_resize_is_pil_lanczos_on_rounded_uint8(convert):
     source = picture(50, 40)
     resized = resize(convert(source), 96, 64)
     assert resized.dtype == torch.uint8
-    assert np.array_equal(resized.numpy(), lanczos(source, 96, 64))
+    assert np.array_equal(resized.numpy(), resized_by_pil(source, 96, 64))
 
 
 def test_resize_rounds_floats_before_it_resizes():
@@ -158,7 +159,7 @@ def test_cover_crop_scales_rounds_and_crops_as_released(width, height):
     scale = max(64 / width, 96 / height)
     inner = round(width * scale), round(height * scale)
     left, top = (inner[0] - 64) // 2, (inner[1] - 96) // 2
-    expected = lanczos(source, *inner)[top : top + 96, left : left + 64]
+    expected = resized_by_pil(source, *inner)[top : top + 96, left : left + 64]
     assert np.array_equal(cover_crop(source, 64, 96).numpy(), expected)
 
 
@@ -166,7 +167,7 @@ def test_contain_keeps_the_whole_picture_on_a_colour():
     source = picture(100, 50)
     canvas = contain(source, 64, 96, colour=(9, 8, 7))
     assert canvas.shape == (96, 64, 3)
-    assert np.array_equal(canvas[32:64].numpy(), lanczos(source, 64, 32))
+    assert np.array_equal(canvas[32:64].numpy(), resized_by_pil(source, 64, 32))
     assert torch.equal(canvas[:32], torch.tensor([9, 8, 7], dtype=torch.uint8).expand(32, 64, 3))
 
 
@@ -207,13 +208,57 @@ def test_every_fit_equals_pil_at_200_random_sizes(fit):
         assert np.array_equal(fit_keyframe(source, width, height, fit).numpy(), pil_fit(source, width, height, fit))
 
 
+def test_window_equals_the_part_of_what_pil_resizes_at_500_random_sizes():
+    """One axis after the other, so that the order is PIL's of every release."""
+    sizes, pixels = random.Random(9), np.random.default_rng(9)
+    for _ in range(500):
+        w, h, width, height = (sizes.choice([sizes.randint(1, 9), sizes.randint(1, 300)]) for _ in range(4))
+        left, top = sizes.randint(0, width - 1), sizes.randint(0, height - 1)
+        extent = sizes.randint(1, width - left), sizes.randint(1, height - top)
+        source = pixels.integers(0, 256, (h, w, 3), dtype=np.uint8)
+        whole = resized_by_pil(resized_by_pil(source, width, h), width, height)
+        part = lanczos.window(source, (width, height), (left, top), extent)
+        assert np.array_equal(part, whole[top : top + extent[1], left : left + extent[0]])
+
+
+EXTREME = [(300, 1), (1, 60), (120, 2), (3, 90), (1, 1), (64, 32)]
+
+
+@pytest.mark.parametrize("width,height", EXTREME)
+def test_cover_crop_of_extreme_aspects_gives_the_released_bytes(width, height, monkeypatch):
+    source = np.random.default_rng(3).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    whole = cover_crop(source, 64, 32)
+    monkeypatch.setattr(geometry, "COVERING_MAX_PIXELS", 0)
+    windows = []
+    monkeypatch.setattr(geometry, "window", lambda *a: windows.append(a[1]) or lanczos.window(*a))
+    assert cover_crop(source, 64, 32).equal(whole)
+    assert len(windows) == (max(64 / width, 32 / height) ** 2 * width * height > 2 * 64 * 32)  # else PIL's, as before
+
+
+@pytest.mark.parametrize("fit", ["crop", "stretch", "pad"])
+@pytest.mark.parametrize("width,height", [(8000, 1), (1, 8000), (100_000, 2), (1, 1)])
+def test_no_fit_makes_a_giant_picture_on_the_way(width, height, fit, monkeypatch):
+    """8000x1 scaled until it covers 1344x768 would be 6144000x768: 14 GB."""
+    made = []
+    resize_whole = geometry._lanczos
+    monkeypatch.setattr(geometry, "_lanczos", lambda image, size: made.append(size) or resize_whole(image, size))
+    source = np.random.default_rng(4).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    tracemalloc.start()
+    fitted = fit_keyframe(source, 1344, 768, fit)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert fitted.shape == (768, 1344, 3)
+    assert peak < 200e6
+    assert all(w * h <= 1344 * 1344 for w, h in made)
+
+
 def test_prepared_references_equal_pil_at_200_random_sizes():
     sizes, pixels = random.Random(8), np.random.default_rng(8)
     for _ in range(200):
         w, h = sizes.randint(9, 300), sizes.randint(9, 300)
         source = pixels.integers(0, 256, (h, w, 3), dtype=np.uint8)
         width, height = reference_image_size(w, h, "match", sizes.randint(32, 300), sizes.randint(32, 300))
-        assert np.array_equal(resize(source, width, height).numpy(), lanczos(source, width, height))
+        assert np.array_equal(resize(source, width, height).numpy(), resized_by_pil(source, width, height))
 
 
 REFUSED = [
@@ -225,6 +270,7 @@ REFUSED = [
     (lambda: reference_video_size(10, 10, "mine"), "expected a rule of released, host, got 'mine'"),
     (lambda: reference_video_frames(10, 22, "mine"), "expected a rule of released, host, got 'mine'"),
     (lambda: fit_keyframe(picture(4, 4), 32, 32, "zoom"), "expected a fit of stretch, crop, pad, got 'zoom'"),
+    (lambda: fit_keyframe(picture(4, 4), 32, 32, 1, where="last_frame"), "last_frame: expected a fit of stretch, crop"),
     (lambda: fit_keyframe(picture(4, 4), 0, 32, "crop"), "expected a size of at least 1x1, got 0x32"),
     (lambda: resize(picture(4, 4), 0, 4), "expected a size of at least 1x1, got 0x4"),
     (lambda: contain(picture(4, 4), 8, 8, colour=(0, 0, 300)), "a colour of three values 0..255, got (0, 0, 300)"),
