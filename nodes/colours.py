@@ -1,4 +1,4 @@
-"""Colours as people type them: names and hex values of CSS."""
+"""Colours as people type them: the names and notations of CSS, as PIL reads them."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ RGB = tuple[int, int, int]
 
 
 def rgb(text: str, where: str) -> RGB:
-    """ "white", "#808080", "rgb(0, 128, 0)" -> (R, G, B), 0..255; a fourth value is dropped. Raises ValueError."""
+    """ "white", "#808080", "rgb(0, 128, 0)" -> (R, G, B), 0..255; a fourth value, alpha, is dropped. Raises ValueError
+    naming `where`."""
     try:
-        return ImageColor.getrgb(text.strip())[:3]
+        colour = ImageColor.getrgb(text.strip())[:3]
     except (ValueError, AttributeError) as error:
-        raise ValueError(
-            f"{where}: expected a colour such as white, grey or #1a2b3c, got {text!r:.60}. Correct it."
-        ) from error
+        raise _no_colour(text, where) from error
+    if max(colour) > 255:  # PIL lets rgb(300, 0, 0) pass
+        raise _no_colour(text, where)
+    return colour
+
+
+def _no_colour(text: object, where: str) -> ValueError:
+    return ValueError(
+        f"{where}: expected a colour such as white, grey or #1a2b3c, got {text!r:.60}. "
+        "Type a name, #rrggbb, or rgb(0, 128, 0)."
+    )

@@ -30,8 +30,11 @@ def _longest(inputs: Mapping[str, Any], node: str, group: str = "") -> int:
 
 
 def _grown(value: Any) -> bool:
-    """A growing input's {socket: list}; other mappings (audio, marked pictures) are values."""
-    return isinstance(value, dict) and any(isinstance(each, list) for each in value.values())
+    """A growing input's {socket: list}; other mappings (audio, marked pictures) are values, whatever they hold."""
+    if not isinstance(value, dict):
+        return False
+    linked = [each for each in value.values() if each is not None]
+    return bool(linked) and all(isinstance(each, list) for each in linked)
 
 
 def _at(value: Any, i: int) -> Any:
@@ -54,6 +57,9 @@ def once_each(make: Callable[..., Any], *names: str) -> Callable[[Mapping[str, A
 
 
 def _identity(value: Any) -> Hashable:
-    if isinstance(value, dict) and not _grown(value):
+    """Widget values are the same when they are equal; anything else only when it is the very same object."""
+    if isinstance(value, dict):  # built anew for each row, of sockets that may hold the same
         return tuple((name, _identity(each)) for name, each in value.items())
-    return value if isinstance(value, (str, int, float, bool, type(None))) else id(value)
+    if isinstance(value, (str, int, float, type(None))):
+        return type(value), value
+    return id, id(value)

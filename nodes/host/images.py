@@ -1,13 +1,16 @@
 """ComfyUI IMAGE tensors <-> prepared uint8 RGB pixels, with one rule for alpha and for grey pictures.
 
-Contract: an IMAGE is float 0..1 (bytes are taken too) [B, H, W, C], C 1, 3 or 4. Alpha is composited on a colour, grey
-is repeated over the three channels; each is said in the log. Every picture of a batch is used, or the socket that
-cannot is named in an error.
+Contract: an IMAGE is float 0..1 (bytes are taken too) [B, H, W, C], C 1, 3 or 4, of any float dtype, device, strides.
+Alpha (straight, not premultiplied; clamped to 0..1) is composited on a colour, grey is repeated over the three
+channels, values outside 0..1 are clamped, NaN and infinity are errors. Every picture of a batch is used, or the socket
+that cannot is named in an error.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
@@ -17,32 +20,58 @@ from ..colours import RGB
 logger = logging.getLogger(__name__)
 
 WHITE: RGB = (255, 255, 255)
-_CHANNELS = {1: "grey", 3: "RGB", 4: "RGBA"}
+_GREY, _RGB, _RGBA = 1, 3, 4
 
 
 def to_rgb(image: torch.Tensor, where: str, background: RGB = WHITE) -> torch.Tensor:
     """IMAGE [B, H, W, C] -> uint8 [B, H, W, 3] on the CPU. Raises ValueError naming `where`."""
-    if not isinstance(image, torch.Tensor) or image.dim() != 4 or image.shape[-1] not in _CHANNELS:
-        got = f"shape {list(image.shape)}" if isinstance(image, torch.Tensor) else type(image).__name__
-        raise ValueError(f"{where}: expected an IMAGE [B, H, W, 3 or 4], got {got}. Connect an image output.")
-    image = image.detach().cpu()
-    if image.is_floating_point():
-        image = image.float()
-    elif image.dtype == torch.uint8 and image.shape[-1] == 4:  # alpha is a share, not a byte
-        image = to_image(image)
-    return to_uint8(_three_channels(image, where, background), 4, where)
+    image = _checked(image, where).detach().cpu()
+    if image.shape[-1] == _GREY:
+        image = image.expand(*image.shape[:-1], 3)
+    if image.shape[-1] == _RGBA:  # one by one: a clip in float is gigabytes
+        return torch.stack([to_uint8(_on(frame, background), 3, where) for frame in image])
+    return to_uint8(image, 4, where)
 
 
-def _three_channels(image: torch.Tensor, where: str, background: RGB) -> torch.Tensor:
-    channels = image.shape[-1]
-    if channels == 1:
-        logger.info("%s: a grey picture, repeated over red, green and blue.", where)
-        return image.expand(*image.shape[:-1], 3)
-    if channels == 4:
-        logger.info("%s: a picture with alpha, composited on %s.", where, background)
-        alpha = image[..., 3:]
-        return image[..., :3] * alpha + torch.tensor(background) / 255 * (1 - alpha)
-    return image
+def _checked(image: Any, where: str) -> torch.Tensor:
+    if not isinstance(image, torch.Tensor):
+        got, fix = type(image).__name__, "Connect an image output."
+    elif image.dim() == 3:
+        got, fix = f"shape {list(image.shape)}", "For a mask, put Convert Mask to Image (MaskToImage) before it."
+    elif image.dim() != 4 or image.shape[-1] not in (_GREY, _RGB, _RGBA):
+        got, fix = f"shape {list(image.shape)}", "Connect an image output."
+    elif 0 in image.shape:
+        got, fix = f"shape {list(image.shape)}, which has no pixels", "Check the node that made it."
+    else:
+        return image
+    raise ValueError(f"{where}: expected an IMAGE [B, H, W, 3 or 4], got {got}. {fix}")
+
+
+def _on(frame: torch.Tensor, background: RGB) -> torch.Tensor:
+    """RGBA [H, W, 4] -> float RGB [H, W, 3] on the colour."""
+    frame = to_image(frame) if frame.dtype == torch.uint8 else frame.float()
+    alpha = frame[..., 3:].clamp(0, 1)
+    return frame[..., :3] * alpha + torch.tensor(background) / 255 * (1 - alpha)
+
+
+def about_alpha(items: Iterable[Any], colour: str) -> list[str]:
+    """One line that names every item (with `where` and `pixels` or `frames`) that is transparent anywhere, and the
+    colour as the user gave it; none when nothing is."""
+    named = [item.where for item in items if _transparent(getattr(item, "pixels", getattr(item, "frames", None)))]
+    return [f"alpha of {', '.join(dict.fromkeys(named))} composited on {colour.strip()}"] if named else []
+
+
+def _transparent(image: Any) -> bool:
+    if not isinstance(image, torch.Tensor) or image.shape[-1] != _RGBA:
+        return False
+    opaque = 255 if image.dtype == torch.uint8 else 1
+    return bool((image[..., 3] < opaque).any())
+
+
+def log_once(node: str, lines: Iterable[str]) -> None:
+    """Each line once, however many prompts of a list it was said for."""
+    for line in dict.fromkeys(lines):
+        logger.info("%s: %s", node, line)
 
 
 def each(image: torch.Tensor, where: str, background: RGB = WHITE) -> list[torch.Tensor]:
@@ -52,15 +81,14 @@ def each(image: torch.Tensor, where: str, background: RGB = WHITE) -> list[torch
 
 def single(image: torch.Tensor, where: str, background: RGB = WHITE) -> torch.Tensor:
     """IMAGE of exactly one picture -> uint8 [H, W, 3]. A larger batch is an error, never cut silently."""
-    pictures = to_rgb(image, where, background)
-    if len(pictures) != 1:
+    if len(_checked(image, where)) != 1:
         raise ValueError(
-            f"{where}: expected one picture, got a batch of {len(pictures)}. Pick one with Get Image from Batch "
+            f"{where}: expected one picture, got a batch of {len(image)}. Pick one with Get Image from Batch "
             "(ImageFromBatch)."
         )
-    return pictures[0]
+    return to_rgb(image, where, background)[0]
 
 
 def to_image(pixels: torch.Tensor) -> torch.Tensor:
-    """uint8 [..., H, W, 3] -> float 0..1 of the same shape; `round(255 x)` gives the same bytes back."""
+    """uint8 [..., H, W, C] -> float 0..1 of the same shape; `round(255 x)` gives the same bytes back."""
     return pixels.float().div_(255)
