@@ -31,13 +31,15 @@ class ImageItem:
 
 @dataclass(frozen=True, eq=False)
 class VideoItem:
-    """Frames [T, H, W, C] at `fps`, with an optional soundtrack."""
+    """Frames [T, H, W, C] at `fps`, with an optional soundtrack. total: frames that the video had, where an end that
+    no request can use is not among `frames`."""
 
     frames: torch.Tensor
     fps: float = 24.0
     soundtrack: Mapping[str, Any] | None = None
     vision_only: bool = False
     where: str = "reference video"
+    total: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

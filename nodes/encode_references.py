@@ -19,7 +19,9 @@ from .colours import rgb
 from .host import report
 from .host.any_clip import Ask, encode_all
 from .host.conditioning import empty_latent, reference_blocks, with_values
+from .host.images import about_alpha, log_once
 from .host.references import Prepared, Target, prepare, ref_items, resolve_target, socket_items
+from .host.report_references import describe_references, reference_warnings
 from .sockets import (
     PRESENTATION_TIP,
     References,
@@ -71,33 +73,37 @@ class EncodeReferences(io.ComfyNode):
         done = encode_all(asks, NODE)
         values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
         positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
-        # warnings first: a node shows two lines
-        said = [[*r.notes, *d.notes, d.summary, *d.details] for r, d in zip(requests, done, strict=True)]
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said))
+        warned = [[*r.warnings, *d.notes] for r, d in zip(requests, done, strict=True)]
+        said = [[d.summary, *r.facts, *d.details] for r, d in zip(requests, done, strict=True)]
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said, warned))
         latents = [empty_latent(r.target) for r in requests]
         return io.NodeOutput(positive, latents, [each.presentation for each in done], ui=ui)
 
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """What several prompts share: the target, the references, how a CLIP is asked, and notes."""
+    """What several prompts share: the target, the references, how a CLIP is asked, and what the node says of them."""
 
     target: Target
     prepared: list[Prepared]
     asked: Mapping[str, Any]
-    notes: list[str]
+    warnings: list[str]
+    facts: list[str]
 
 
 def _request(row: Mapping[str, Any]) -> _Request:
     size = row["width"], row["height"], row["length"]
     target = resolve_target(*size)
     chain = checked_chain(row.get("references"), REFERENCES, NODE, "references")
-    background = rgb(row.get("alpha_colour", "white"), f"{NODE}, alpha_colour")
+    colour, size_mode = row.get("alpha_colour", "white"), row.get("ref_image_size", "match")
     items = [*socket_items(*(gathered(row, group) for group in GROUPS)), *chain]
-    prepared = prepare(items, target, row.get("ref_image_size", "match"), background)
-    notes = report.about_references(prepared, row.get("vae"), row.get("audio_vae"))
-    notes += report.about_target(target, *size)
-    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, notes)
+    prepared = prepare(items, target, size_mode, rgb(colour, f"{NODE}, alpha_colour"))
+    alpha = about_alpha(items, colour)
+    log_once(NODE, alpha)
+    vaes = row.get("vae"), row.get("audio_vae")
+    warnings = [*reference_warnings(prepared, *vaes), *alpha, *report.about_target(target, *size)]
+    facts = describe_references(prepared, size_mode, *vaes)
+    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, warnings, facts)
 
 
 def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from comfy_api.latest import io
 
 from .chains import REFERENCES, ImageItem, checked_chain
+from .host.reference_limits import check_aspect
 from .sockets import References, chain_input, schema, vision_only_input
 
 NODE = "Reference Image (H3TE)"
@@ -43,4 +45,12 @@ class ReferenceImage(io.ComfyNode):
     ) -> io.NodeOutput:
         before = checked_chain(references, REFERENCES, NODE, "references")
         where = f"{NODE} {len(before) + 1} of the chain"
-        return io.NodeOutput((*before, ImageItem(image, vision_only, where, second if timed else None)))
+        check_aspect(image, where)  # here, so that ComfyUI marks this node and not the encode node
+        timestamp = _checked_second(second, where) if timed else None
+        return io.NodeOutput((*before, ImageItem(image, vision_only, where, timestamp)))
+
+
+def _checked_second(second: Any, where: str) -> float:
+    if not (isinstance(second, (int, float)) and 0 <= second < math.inf):
+        raise ValueError(f"{where}: expected a second from 0 on, got {second}. Correct it, or turn timed off.")
+    return float(second)

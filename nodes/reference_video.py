@@ -1,4 +1,7 @@
-"""Reference Video (H3TE): one more video on a chain of references, from VIDEO or from frames."""
+"""Reference Video (H3TE): one more video on a chain of references, from VIDEO or from frames.
+
+What is wrong with the video itself is refused here, so that ComfyUI marks this node and not the encode node.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from typing import Any
 from comfy_api.latest import io
 
 from .chains import REFERENCES, VideoItem, checked_chain
+from .host.reference_videos import check_video, decode
 from .sockets import References, chain_input, schema, vision_only_input
 
 NODE = "Reference Video (H3TE)"
@@ -52,9 +56,12 @@ class ReferenceVideo(io.ComfyNode):
         if (video is None) == (frames is None):
             got = "none" if video is None else "both"
             raise ValueError(f"{where}: expected either video or frames, got {got}. Connect one of the two.")
+        total = None
         if video is not None:
-            parts = video.get_components()
-            frames, fps = parts.images, float(parts.frame_rate)
-            soundtrack = parts.audio if soundtrack is None else soundtrack
-        item = VideoItem(frames, fps, soundtrack if with_sound else None, vision_only, where)
+            decoded = decode(video, where)
+            frames, total, fps = decoded.frames, decoded.total, decoded.fps
+            soundtrack = decoded.sound if soundtrack is None else soundtrack
+        sound = soundtrack if with_sound else None
+        item = VideoItem(frames, fps, sound, vision_only, where, total)
+        check_video(item)
         return io.NodeOutput((*before, item))

@@ -16,7 +16,7 @@ import torch
 
 from ...encoder import geometry
 from .images import to_image
-from .references import Prepared, Target, checked_waveform
+from .references import Prepared, Target, checked_waveform, sampled_size, soundtrack_of
 
 VIDEO_CHANNELS, AUDIO_CHANNELS, AUDIO_ROWS = 24, 32, 2
 SPATIAL = 16  # pixels per latent cell
@@ -54,9 +54,7 @@ def reference_blocks(prepared: Iterable[Prepared], vae: Any, audio_vae: Any) -> 
 
 
 def _image_block(reference: Prepared, vae: Any, picture_index: int) -> dict[str, Any]:
-    height, width = reference.pixels.shape[:2]
-    # size mode "none" may leave sides that the sampler's 2 x 2 cells cannot hold
-    sides = geometry.reference_image_size(width, height, "match", width, height)
+    sides = sampled_size(reference.pixels)
     latent = vae.encode(to_image(geometry.resize(reference.pixels, *sides))[None])
     place = {"latent_h": sides[1] // SPATIAL, "latent_w": sides[0] // SPATIAL}
     return {"kind": "image", "picture_index": picture_index, **place, "latent": latent}
@@ -76,7 +74,7 @@ def _video_block(reference: Prepared, vae: Any, audio_vae: Any) -> dict[str, Any
     latent = vae.encode(to_image(reference.pixels))
     sound = None
     if reference.sound is not None and audio_vae is not None:
-        sound = encode_sound(audio_vae, reference.sound, reference.where)
+        sound = encode_sound(audio_vae, reference.sound, soundtrack_of(reference.where))
     return {
         "kind": "video" if sound is None else "video_audio",
         "latent_t": latent.shape[2],

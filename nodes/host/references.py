@@ -1,25 +1,26 @@
 """References as they come from sockets and chains -> what the text encoder and the VAE are given.
 
-Contract: prepared once by the rules of encoder/geometry.py (LANCZOS on uint8); encoder and VAE get the same pixels.
-Videos follow ComfyUI's rule: cut to the target's length and to 17k + 5 frames, never enlarged. Errors name the
-socket.
+Contract: within the limits of the released model; prepared once by the rules of encoder/geometry.py (LANCZOS on uint8);
+encoder and VAE get the same pixels. Videos follow ComfyUI's rule: cut to the target's length and to 17k + 5 frames,
+never enlarged; a sound is used whole. Errors name the socket.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from ...encoder import geometry
-from ...encoder.pixels import FPS, SAMPLE_STRIDE, SAMPLES_PER_SECOND, resample_indices
+from ...encoder.pixels import SAMPLE_STRIDE, SAMPLES_PER_SECOND
 from ..chains import AudioItem, ImageItem, Reference, VideoItem
 from ..colours import RGB
-from .images import WHITE, each, to_image, to_rgb
-
-VIDEO_RULE = "host"
+from .images import WHITE, each, to_image
+from .reference_limits import check_aspect, check_counts, check_together
+from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,16 @@ class Target:
     width: int
     height: int
     frames: int
+
+
+@dataclass(frozen=True)
+class Given:
+    """What arrived, for people: size in pixels; frames and their rate of a video."""
+
+    width: int
+    height: int
+    frames: int = 1
+    fps: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,6 +52,7 @@ class Prepared:
     sound: Mapping[str, Any] | None = None
     vision_only: bool = False
     timestamp: float | None = None
+    given: Given | None = None
 
 
 def resolve_target(width: int, height: int, length: int) -> Target:
@@ -70,16 +82,18 @@ def _image_item(value: Any, where: str) -> ImageItem:
     return ImageItem(value.get("image") if marked else value, vision_only=marked, where=where)
 
 
-def prepare(items: Iterable[Reference], target: Target, size_mode: str, background: RGB = WHITE) -> list[Prepared]:
-    """Every item in order; each picture of an image batch is a reference of its own."""
+def prepare(items: Sequence[Reference], target: Target, size_mode: str, background: RGB = WHITE) -> list[Prepared]:
+    """Every item in order; each picture of an image batch is a reference of its own. What is too many, too long or of
+    no use is refused before any pixel is converted, as ValueError naming the socket."""
+    check_counts(items)
+    counts = [count_used(item, target.frames) if isinstance(item, VideoItem) else 0 for item in items]
+    check_together([(item.where, n) for item, n in zip(items, counts, strict=True) if n])
     prepared: list[Prepared] = []
-    for item in items:
+    for item, count in zip(items, counts, strict=True):
         if isinstance(item, ImageItem):
-            prepared += [
-                _image(pixels, item, target, size_mode) for pixels in each(item.pixels, item.where, background)
-            ]
+            prepared += _images(item, target, size_mode, background)
         elif isinstance(item, VideoItem):
-            prepared.append(_video(item, target, background))
+            prepared.append(_video(item, count, background))
         else:
             checked_waveform(item.audio, item.where)
             prepared.append(Prepared("audio", item.where, sound=item.audio, vision_only=item.vision_only))
@@ -87,36 +101,62 @@ def prepare(items: Iterable[Reference], target: Target, size_mode: str, backgrou
 
 
 def checked_waveform(sound: Any, where: str) -> torch.Tensor:
-    """The waveform [1, C, L] of ComfyUI audio. Raises ValueError naming `where` for anything else, batches included."""
+    """The waveform [1, C, L] of ComfyUI audio. Raises ValueError naming `where` for anything else: batches, no samples,
+    integers, NaN, no sample rate."""
     waveform = sound.get("waveform") if isinstance(sound, Mapping) else None
-    if not isinstance(waveform, torch.Tensor) or waveform.dim() != 3 or len(waveform) != 1:
+    if not isinstance(waveform, torch.Tensor) or waveform.dim() != 3 or len(waveform) != 1 or 0 in waveform.shape:
         got = f"waveform {list(waveform.shape)}" if isinstance(waveform, torch.Tensor) else type(sound).__name__
         raise ValueError(f"{where}: expected AUDIO with one waveform [1, C, L], got {got}. Connect a single sound.")
+    if not waveform.is_floating_point():
+        raise ValueError(
+            f"{where}: expected AUDIO in floats from -1 to 1, got {waveform.dtype}. Load it with Load Audio."
+        )
+    if not bool(waveform.isfinite().all()):
+        raise ValueError(f"{where}: expected finite sound, got NaN or infinity. Check the node that made it.")
+    rate = sound.get("sample_rate")
+    if not (isinstance(rate, (int, float)) and 1 <= rate < math.inf):
+        raise ValueError(f"{where}: expected AUDIO with a sample rate in Hz, got {rate}. Check the node that made it.")
     return waveform
 
 
-def _image(pixels: torch.Tensor, item: ImageItem, target: Target, size_mode: str) -> Prepared:
+def _images(item: ImageItem, target: Target, size_mode: str, background: RGB) -> list[Prepared]:
+    check_aspect(item.pixels, item.where)
+    pictures = each(item.pixels, item.where, background)
+    numbers = [""] if len(pictures) == 1 else [f", {i} of {len(pictures)}" for i in range(1, len(pictures) + 1)]
+    return [
+        _image(picture, item, item.where + number, target, size_mode)
+        for picture, number in zip(pictures, numbers, strict=True)
+    ]
+
+
+def _image(pixels: torch.Tensor, item: ImageItem, where: str, target: Target, size_mode: str) -> Prepared:
     height, width = pixels.shape[:2]
     size = geometry.reference_image_size(width, height, size_mode, target.width, target.height)
-    fitted = geometry.resize(pixels, *size, where=item.where)
-    return Prepared("image", item.where, fitted, vision_only=item.vision_only, timestamp=item.timestamp)
+    fitted = geometry.resize(pixels, *size, where=where)
+    return Prepared("image", where, fitted, None, item.vision_only, item.timestamp, Given(width, height))
 
 
-def _video(item: VideoItem, target: Target, background: RGB) -> Prepared:
+def _video(item: VideoItem, count: int, background: RGB) -> Prepared:
     if item.soundtrack is not None:
-        checked_waveform(item.soundtrack, f"soundtrack of {item.where}")
-    frames = to_rgb(item.frames, item.where, background)
-    if item.fps != FPS:
-        frames = frames[torch.tensor(resample_indices(len(frames), item.fps, where=item.where))]
-    if len(frames) < geometry.FIRST_FRAMES:
-        raise ValueError(
-            f"{item.where}: expected a reference video of at least {geometry.FIRST_FRAMES} frames at {FPS} fps, "
-            f"got {len(frames)}. Use a longer clip, or connect it as a reference image."
-        )
-    kept = frames[: geometry.reference_video_frames(len(frames), target.frames, VIDEO_RULE)]
-    size = geometry.reference_video_size(kept.shape[2], kept.shape[1], VIDEO_RULE)
-    fitted = geometry.resize_frames(kept, *size, where=item.where)
-    return Prepared("video", item.where, fitted, item.soundtrack, item.vision_only)
+        checked_waveform(item.soundtrack, soundtrack_of(item.where))
+    frames = used_frames(item, count, background)
+    height, width = frames.shape[1:3]
+    size = geometry.reference_video_size(width, height, VIDEO_RULE)
+    fitted = geometry.resize_frames(frames, *size, where=item.where)
+    given = Given(width, height, frames_given(item), item.fps)
+    return Prepared("video", item.where, fitted, item.soundtrack, item.vision_only, given=given)
+
+
+def soundtrack_of(where: str) -> str:
+    """What the sound of a video is called in messages."""
+    return f"soundtrack of {where}"
+
+
+def sampled_size(pixels: torch.Tensor) -> tuple[int, int]:
+    """Width and height at which the VAE gets a picture [H, W, 3]: as prepared, but on the sampler's grid of 32, which
+    size mode "none" may miss."""
+    height, width = pixels.shape[:2]
+    return geometry.reference_image_size(width, height, "match", width, height)
 
 
 def ref_items(prepared: Iterable[Prepared]) -> list[dict[str, Any]]:

@@ -14,11 +14,9 @@ from ...encoder.prompt_notes import prompt_notes
 from ...encoder.tokens import describe_tokens
 from .clip import H3Clip
 from .readers import forecast
-from .references import VIDEO_RULE, Prepared, Target
+from .references import Target
 from .tokens import TokenBatch
 
-NO_VAE_REFERENCES = "no VAE: references condition the text only"
-NO_VAE_SOUND = "no audio VAE: sounds condition the text only"
 NO_VAE_KEYFRAMES = "no VAE: keyframes will not pin frames"
 PROMPT_LINES = 5  # more about a prompt is in the log alone
 OFFICIAL = "official path: computed by the transformers package on these weights"
@@ -36,15 +34,18 @@ def show(node_id: str | None, lines: Iterable[str]) -> dict:
     return {"text": (text,)}
 
 
-def of_list(each: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of several prompts of one list; those of the first are not repeated for the others."""
-    first, *others = each
-    if not others:
-        return list(first)
-    lines = [f"{len(each)} prompts, one pass over the weights"]
-    for number, said in enumerate(each, 1):
-        lines += [f"{number}: {line}" for line in said if number == 1 or line not in first]
-    return lines
+def of_list(said: Sequence[Sequence[str]], warned: Sequence[Sequence[str]] = ()) -> list[str]:
+    """The lines of every prompt of one list, `warned` of all of them first: a node shows two lines. What is true of all
+    prompts stands once; the rest is numbered."""
+    if len(said) == 1:
+        return [line for lines in (*warned, *said) for line in lines]
+    return [f"{len(said)} prompts", *_numbered(warned), *_numbered(said)]
+
+
+def _numbered(each: Sequence[Sequence[str]]) -> list[str]:
+    shared = [line for line in (each[0] if each else ()) if all(line in lines for lines in each)]
+    own = [f"{n}: {line}" for n, lines in enumerate(each, 1) for line in lines if line not in shared]
+    return [*dict.fromkeys(shared), *own]
 
 
 def loaded(
@@ -110,20 +111,6 @@ def about_target(target: Target, width: int, height: int, length: int) -> list[s
     if target.frames != length:
         lines.append(f"length {length} became {target.frames}: 17k + 5 frames")
     return lines
-
-
-def about_references(prepared: Sequence[Prepared], vae: object, audio_vae: object) -> list[str]:
-    """Which references reach the text alone, and the rule that videos were cut by."""
-    pictured = any(r.kind != "audio" for r in prepared)
-    sounding = any(r.sound is not None for r in prepared)
-    lines = [f"{r.where}: {_shape(r)}" for r in prepared if r.kind == "video"]
-    lines += [NO_VAE_REFERENCES] if pictured and vae is None else []
-    return lines + ([NO_VAE_SOUND] if sounding and audio_vae is None else [])
-
-
-def _shape(reference: Prepared) -> str:
-    frames, height, width = reference.pixels.shape[:3]
-    return f"{frames} frames of {width}x{height} ({VIDEO_RULE}'s rule: 17k + 5 frames, never enlarged)"
 
 
 def presentation_text(tokens: object) -> str:
