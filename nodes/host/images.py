@@ -33,6 +33,13 @@ def to_rgb(image: torch.Tensor, where: str, background: RGB = WHITE) -> torch.Te
     return to_uint8(image, 4, where)
 
 
+def to_rgb_logged(image: torch.Tensor, where: str) -> torch.Tensor:
+    """to_rgb for nodes of others, which have no place of ours to say it on: alpha is put on white, and logged."""
+    if _transparent(image):
+        logger.info("%s: alpha composited on white", where)
+    return to_rgb(image, where)
+
+
 def _checked(image: Any, where: str) -> torch.Tensor:
     if not isinstance(image, torch.Tensor):
         got, fix = type(image).__name__, "Connect an image output."
@@ -62,7 +69,7 @@ def about_alpha(items: Iterable[Any], colour: str) -> list[str]:
 
 
 def _transparent(image: Any) -> bool:
-    if not isinstance(image, torch.Tensor) or image.shape[-1] != _RGBA:
+    if not isinstance(image, torch.Tensor) or image.shape[-1:] != (_RGBA,):
         return False
     opaque = 255 if image.dtype == torch.uint8 else 1
     return bool((image[..., 3] < opaque).any())

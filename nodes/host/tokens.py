@@ -16,7 +16,7 @@ from ...encoder import AudioReference, ImageReference, VideoReference
 from ...encoder.pixels import SAMPLES_PER_SECOND
 from ...encoder.presentation import Presentation, Reference, present
 from ...encoder.tokens import H3Tokenizer, TokenSequence, tokenize
-from .images import to_rgb
+from .images import to_rgb_logged
 from .tree import WRAPPER
 
 logger = logging.getLogger(__name__)
@@ -93,11 +93,11 @@ def _image(data: Any, where: str) -> ImageReference:
     if isinstance(data, Mapping):  # a reference marked for the text encoder alone
         data = data.get("image")
     data = data[None] if getattr(data, "ndim", 4) == 3 else data
-    return ImageReference(to_rgb(data[0:1] if data is not None else data, where)[0])
+    return ImageReference(to_rgb_logged(data[0:1] if data is not None else data, where)[0])
 
 
 def _video(data: Any, timestamps: Sequence[float] | None, where: str) -> VideoReference:
-    frames = to_rgb(data, where)
+    frames = to_rgb_logged(data, where)
     if timestamps is None:
         timestamps = [i / SAMPLES_PER_SECOND for i in range(len(frames))]
     return VideoReference(frames, timestamps=tuple(timestamps))
