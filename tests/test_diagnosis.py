@@ -180,10 +180,10 @@ def test_the_error_reaches_comfyui_from_every_door(comfy, tiny_checkpoint, token
     from h3te.nodes.encode_references import EncodeReferences
 
     made = bad_clip(tiny_checkpoint, tokenizer_folder)
-    size = {"width": 256, "height": 192, "length": 22}
+    asked = {"clip": made, "prompt": "a fox", "width": 256, "height": 192, "length": 22}
     doors = (
-        lambda: EncodeReferences.execute(made, "a fox", **size, ref_images={"ref_image_0": picture(1)}),
-        lambda: EncodeKeyframes.execute(made, "a fox", **size),
+        lambda: EncodeReferences.execute(**asked, ref_images={"ref_image_0": picture(1)}),
+        lambda: EncodeKeyframes.execute(**asked),
         lambda: comfy.nodes.CLIPTextEncode().encode(made, "a fox"),
     )
     for door in doors:

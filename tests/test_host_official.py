@@ -119,11 +119,12 @@ def test_option_at_the_loader_says_official_path(text_encoders, demo_folder):  #
     assert "official path" in loaded.ui["text"][0]
     official, ours = loaded.args[0], LoadTextEncoder.execute("h3/text_encoder/").args[0]
     assert official.encoder is ours.encoder
-    shown = EncodeReferences.execute(official, "a fox", 64, 64, 5)
+    asked = {"prompt": "a fox", "width": 64, "height": 64, "length": 5}
+    shown = EncodeReferences.execute(clip=official, **asked)
     assert "official path: computed by the transformers package" in shown.ui["text"][0]
-    other = EncodeReferences.execute(ours, "a fox", 64, 64, 5)
+    other = EncodeReferences.execute(clip=ours, **asked)
     assert "official path" not in other.ui["text"][0]
-    assert torch.equal(shown.args[0][0][0], other.args[0][0][0])
+    assert torch.equal(shown.args[0][0][0][0], other.args[0][0][0][0])
 
 
 def test_missing_transformers_is_said_at_the_loader(text_encoders, demo_folder, monkeypatch):  # noqa: F811

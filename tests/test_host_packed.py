@@ -117,7 +117,7 @@ def test_encode_says_format_reading_and_room(text_encoders, demo_folder):  # noq
 
     write_packed(demo_folder, text_encoders / "h3.safetensors", "nvfp4_awq")
     clip = LoadTextEncoder.execute("h3.safetensors", "cpu").args[0]
-    said = EncodeKeyframes.execute(clip, "a fox", 64, 64, 5).ui["text"][0]
+    said = EncodeKeyframes.execute(clip=clip, prompt="a fox", width=64, height=64, length=5).ui["text"][0]
     assert "nvfp4 with AWQ scales, int8 embedding" in said
     assert "of RAM free" in said
     assert "resident" in said

@@ -156,7 +156,7 @@ def test_loader_and_encode_say_who_decides_and_what_was_done(
     assert "reader auto decides at the first prompt; as of now: weights stay in the file" in said
     assert "2.0 GB of RAM free" in said
     monkeypatch.setattr(readers, "free_memory", lambda: 64 * GB)
-    encoded = EncodeKeyframes.execute(loaded.args[0], "a fox", 64, 64, 5)
+    encoded = EncodeKeyframes.execute(clip=loaded.args[0], prompt="a fox", width=64, height=64, length=5)
     assert "weights are mapped from the file" in encoded.ui["text"][0]
     assert "64.0 GB of RAM free" in encoded.ui["text"][0]
     chosen = LoadTextEncoder.execute("h3/text_encoder/", options=EncoderOptionsNode.execute(reader="read").args[0])

@@ -17,8 +17,8 @@ def nodes(comfy):  # noqa: F811
     from h3te.nodes.encode_references import EncodeReferences
 
     return (
-        lambda clip, prompt: EncodeReferences.execute(clip, prompt, **SIZE, ref_images={"ref_image_0": picture(1)}),
-        lambda clip, prompt: EncodeKeyframes.execute(clip, prompt, **SIZE, first_frame=picture(1)),
+        lambda **asked: EncodeReferences.execute(**asked, **SIZE, ref_images={"ref_image_0": picture(1)}),
+        lambda **asked: EncodeKeyframes.execute(**asked, **SIZE, first_frame=picture(1)),
     )
 
 
@@ -28,20 +28,22 @@ def lines(output) -> list[str]:
 
 def test_encode_nodes_show_notes_before_the_summary(nodes, tiny_clip):  # noqa: F811
     for execute in nodes:
-        output = execute(tiny_clip, PROMPT)
+        output = execute(clip=tiny_clip, prompt=PROMPT)
         said = lines(output)
         (summary,) = [line for line in said if "tokens in all" in line]
         assert said.index(WEIGHTS) + 1 == said.index(UNKNOWN) < said.index(summary) < said.index(tiny_clip.label)
-        assert output.args[2].endswith(PROMPT)
+        assert output.args[2][0].endswith(PROMPT)
 
 
 def test_encode_nodes_say_nothing_about_a_plain_prompt(nodes, tiny_clip):  # noqa: F811
     for execute in nodes:
-        assert not [line for line in lines(execute(tiny_clip, "A fox from <Picture 1>")) if "line 1" in line]
+        assert not [
+            line for line in lines(execute(clip=tiny_clip, prompt="A fox from <Picture 1>")) if "line 1" in line
+        ]
 
 
 def test_many_notes_are_cut_in_the_node_and_complete_in_the_log(nodes, tiny_clip, caplog):  # noqa: F811
-    said = lines(nodes[0](tiny_clip, "</d>" * 9))
+    said = lines(nodes[0](clip=tiny_clip, prompt="</d>" * 9))
     assert len([line for line in said if line.startswith("</d>")]) == 5
     assert "4 more about the prompt are in the log" in said
     assert len([r for r in caplog.records if r.getMessage().startswith("prompt: </d>")]) == 9
