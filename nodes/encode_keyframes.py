@@ -18,14 +18,16 @@ from .colours import rgb
 from .host import report
 from .host.any_clip import Ask, encode_all
 from .host.conditioning import empty_latent, with_values
+from .host.images import about_alpha, log_once
 from .host.keyframes import CANVASES, Keyframe, canvas_target, fit_keyframes, keyframe_blocks, shown_images
 from .host.references import Target
+from .host.report_keyframes import about_canvas, describe_keyframes, keyframe_warnings
 from .sockets import PRESENTATION_TIP, Keyframes, alpha_input, prompt_input, schema, size_inputs
 
 NODE = "Encode Video Keyframes (H3TE)"
 FIT_TIP = (
     "How first_frame and last_frame meet the canvas. released: the first one given is stretched, the next one is "
-    "scaled to cover and cropped. stretch, crop, pad: both alike."
+    "scaled to cover and cropped. stretch, crop, pad (on black): both alike."
 )
 CANVAS_TIP = (
     "given: width and height as they are. first image: the released canvas of the first keyframe's own aspect ratio "
@@ -57,9 +59,10 @@ class EncodeKeyframes(io.ComfyNode):
         done = encode_all(asks, NODE)
         values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
         positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
-        # warnings first: a node shows two lines
-        said = [[*r.notes, *d.notes, d.summary, *d.details] for r, d in zip(requests, done, strict=True)]
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said))
+        log_once(NODE, (line for r in requests for line in r.alpha))
+        warned = [[*r.warnings, *r.alpha, *d.notes] for r, d in zip(requests, done, strict=True)]
+        said = [[d.summary, *r.facts, *d.details] for r, d in zip(requests, done, strict=True)]
+        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said, warned))
         targets = [r.target for r in requests]
         size = ([t.width for t in targets], [t.height for t in targets], [t.frames for t in targets])
         latents = [empty_latent(target) for target in targets]
@@ -68,25 +71,29 @@ class EncodeKeyframes(io.ComfyNode):
 
 @dataclass(frozen=True, eq=False)
 class _Request:
-    """What several prompts share: the target, the keyframes, how a CLIP is asked, and notes."""
+    """What several prompts share: the target, the keyframes, how a CLIP is asked, and what the node says of them."""
 
     target: Target
     fitted: list[Keyframe]
     asked: Mapping[str, Any]
-    notes: list[str]
+    warnings: list[str]
+    alpha: list[str]
+    facts: list[str]
 
 
 def _request(row: Mapping[str, Any]) -> _Request:
     chain = checked_chain(row.get("keyframes"), (KeyframeItem,), NODE, "keyframes")
     items = [*_socket_items(row), *chain]
-    size = row["width"], row["height"], row["length"]
-    canvas = row.get("canvas", CANVASES[0])
-    target = canvas_target(canvas, items, *size)
-    background = rgb(row.get("alpha_colour", "white"), f"{NODE}, alpha_colour")
-    fitted = fit_keyframes(items, target, background)
-    notes = [report.NO_VAE_KEYFRAMES] if fitted and row.get("vae") is None else []
-    notes += report.about_target(target, *size)
-    return _Request(target, fitted, {"images": shown_images(fitted)}, notes)
+    width, height, length = row["width"], row["height"], row["length"]
+    canvas, colour = row.get("canvas", CANVASES[0]), row.get("alpha_colour", "white")
+    target = canvas_target(canvas, items, width, height, length)
+    fitted = fit_keyframes(items, target, rgb(colour, f"{NODE}, alpha_colour"))
+    facts = describe_keyframes(fitted)
+    if canvas != CANVASES[0]:  # then width and height are not what was asked for
+        width, height = target.width, target.height
+        facts.insert(0, about_canvas(items, target))
+    warnings = keyframe_warnings(fitted, row.get("vae")) + report.about_target(target, width, height, length)
+    return _Request(target, fitted, {"images": shown_images(fitted)}, warnings, about_alpha(items, colour), facts)
 
 
 def _socket_items(row: Mapping[str, Any]) -> list[KeyframeItem]:

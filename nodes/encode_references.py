@@ -73,7 +73,8 @@ class EncodeReferences(io.ComfyNode):
         done = encode_all(asks, NODE)
         values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
         positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
-        warned = [[*r.warnings, *d.notes] for r, d in zip(requests, done, strict=True)]
+        log_once(NODE, (line for r in requests for line in r.alpha))
+        warned = [[*r.warnings, *r.alpha, *d.notes] for r, d in zip(requests, done, strict=True)]
         said = [[d.summary, *r.facts, *d.details] for r, d in zip(requests, done, strict=True)]
         ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said, warned))
         latents = [empty_latent(r.target) for r in requests]
@@ -88,6 +89,7 @@ class _Request:
     prepared: list[Prepared]
     asked: Mapping[str, Any]
     warnings: list[str]
+    alpha: list[str]
     facts: list[str]
 
 
@@ -98,12 +100,10 @@ def _request(row: Mapping[str, Any]) -> _Request:
     colour, size_mode = row.get("alpha_colour", "white"), row.get("ref_image_size", "match")
     items = [*socket_items(*(gathered(row, group) for group in GROUPS)), *chain]
     prepared = prepare(items, target, size_mode, rgb(colour, f"{NODE}, alpha_colour"))
-    alpha = about_alpha(items, colour)
-    log_once(NODE, alpha)
     vaes = row.get("vae"), row.get("audio_vae")
-    warnings = [*reference_warnings(prepared, *vaes), *alpha, *report.about_target(target, *size)]
-    facts = describe_references(prepared, size_mode, *vaes)
-    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, warnings, facts)
+    warnings = [*reference_warnings(prepared, *vaes), *report.about_target(target, *size)]
+    alpha, facts = about_alpha(items, colour), describe_references(prepared, size_mode, *vaes)
+    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, warnings, alpha, facts)
 
 
 def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:

@@ -31,7 +31,7 @@ class KeyframeNode(io.ComfyNode):
                     default=0,
                     min=-9999,
                     max=9999,
-                    tooltip="Frame at 24 fps; -1 is the last one, -2 before it.",
+                    tooltip="Frame at 24 fps: 0 is the first one, -1 the last, -2 the one before it.",
                 ),
                 io.Float.Input(
                     "second",
@@ -39,7 +39,7 @@ class KeyframeNode(io.ComfyNode):
                     min=-400.0,
                     max=400.0,
                     step=0.01,
-                    tooltip="Seconds from the start, to the nearest frame; negative ones from the end.",
+                    tooltip="Seconds from the start, to the nearest frame; below zero from the end.",
                 ),
                 io.Combo.Input("fit", options=list(FITS), default=FITS[0], tooltip=FIT_TIP),
                 io.String.Input("pad_colour", default="black", tooltip="Around the picture with fit pad."),
@@ -67,12 +67,14 @@ class KeyframeNode(io.ComfyNode):
     ) -> io.NodeOutput:
         before = checked_chain(keyframes, (KeyframeItem,), NODE, "keyframes")
         where = f"{NODE} {len(before) + 1} of the chain"
+        if unit not in UNITS:
+            raise ValueError(f"{where}, unit: expected {' or '.join(UNITS)}, got {unit!r}. Choose one.")
         colour = rgb(pad_colour, f"{where}, pad_colour")
         item = KeyframeItem(image, frame, fit, show_to_encoder, where, second if unit == "second" else None, colour)
         return io.NodeOutput((*before, item))
 
 
 FIT_TIP = (
-    "released: the first keyframe of all is stretched, later ones are scaled to cover and cropped. stretch, crop; pad: "
-    "scaled to fit inside, on pad_colour."
+    "released: stretch for the first keyframe of all, shown or not, crop for later ones. crop: scaled to cover, then "
+    "cut around the centre. pad: scaled to fit inside, on pad_colour."
 )

@@ -88,12 +88,22 @@ def each(image: torch.Tensor, where: str, background: RGB = WHITE) -> list[torch
 
 def single(image: torch.Tensor, where: str, background: RGB = WHITE) -> torch.Tensor:
     """IMAGE of exactly one picture -> uint8 [H, W, 3]. A larger batch is an error, never cut silently."""
+    return to_rgb(_only(image, where), where, background)[0]
+
+
+def size_of(image: torch.Tensor, where: str) -> tuple[int, int]:
+    """Width and height of an IMAGE of exactly one picture, which is not converted."""
+    _, height, width, _ = _only(image, where).shape
+    return width, height
+
+
+def _only(image: torch.Tensor, where: str) -> torch.Tensor:
     if len(_checked(image, where)) != 1:
         raise ValueError(
             f"{where}: expected one picture, got a batch of {len(image)}. Pick one with Get Image from Batch "
             "(ImageFromBatch)."
         )
-    return to_rgb(image, where, background)[0]
+    return image
 
 
 def to_image(pixels: torch.Tensor) -> torch.Tensor:

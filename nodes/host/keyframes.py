@@ -1,11 +1,13 @@
 """Keyframes: pictures put on the canvas, pinned to frames of the target, shown to the text encoder or not.
 
-Contract: `minimax_keyframes` of ComfyUI's H3 sampler, blocks of {"resolved_frame_index", "latent"}; latents exist only
-where a VAE is connected. Errors name the socket.
+Contract: `minimax_keyframes` of ComfyUI's H3 sampler, blocks of {"resolved_frame_index", "latent"} in the order given;
+latents exist only where a VAE is connected. The geometry anchor is the first keyframe given, whether the encoder sees
+it or not: geometry is about the pixels that pin, and `show` changes only what is read. Errors name the socket.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,10 +18,11 @@ from ...encoder import geometry
 from ...encoder.pixels import FPS
 from ..chains import KeyframeItem
 from ..colours import RGB
-from .images import WHITE, single, to_image
+from .images import WHITE, single, size_of, to_image
 from .references import Target, resolve_target
 
 CANVASES = ("given", "first image")
+MAX_SIDE = 16384  # ComfyUI's own limit of width and height
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,42 +32,85 @@ class Keyframe:
     frame: int
     pixels: torch.Tensor
     show: bool
+    where: str = "keyframe"
 
 
 def canvas_target(canvas: str, items: Sequence[KeyframeItem], width: int, height: int, length: int) -> Target:
-    """The target of one of CANVASES. Raises ValueError for "first image" without a keyframe."""
+    """The target of one of CANVASES. Raises ValueError for "first image" without a keyframe, or with one so narrow
+    that its canvas is beyond ComfyUI's sizes."""
+    if canvas not in CANVASES:
+        raise ValueError(f"canvas: expected {' or '.join(CANVASES)}, got {canvas!r}. Choose one.")
     if canvas == CANVASES[1]:
-        if not items:
-            raise ValueError(
-                f"canvas: expected a keyframe for {canvas!r}, got none. Connect one, or choose {CANVASES[0]!r}."
-            )
-        rows, columns = single(items[0].pixels, items[0].where).shape[:2]
-        width, height = geometry.canvas_size(columns, rows)
+        width, height = _own_canvas(items)
     return resolve_target(width, height, length)
 
 
+def _own_canvas(items: Sequence[KeyframeItem]) -> geometry.Size:
+    if not items:
+        raise ValueError(
+            f"canvas: expected a keyframe for {CANVASES[1]!r}, got none. Connect one, or choose {CANVASES[0]!r}."
+        )
+    size = size_of(items[0].pixels, items[0].where)
+    canvas = geometry.canvas_size(*size)
+    if max(canvas) > MAX_SIDE:
+        raise ValueError(
+            f"{items[0].where}: expected a picture whose canvas is at most {MAX_SIDE} wide and high, got "
+            f"{_by(size)}, which makes {_by(canvas)}. Crop it, or choose {CANVASES[0]!r} on canvas."
+        )
+    return canvas
+
+
+def _by(size: geometry.Size) -> str:
+    return f"{size[0]}x{size[1]}"
+
+
 def fit_keyframes(items: Sequence[KeyframeItem], target: Target, background: RGB = WHITE) -> list[Keyframe]:
-    """Each picture on the canvas at its frame, in the order given. Raises ValueError naming the socket."""
-    return [_fit(item, position, target, background) for position, item in enumerate(items)]
+    """Each picture on the canvas at its frame, in the order given. Raises ValueError naming the socket, or both
+    sockets of two keyframes at one frame."""
+    taken: dict[int, str] = {}
+    for item in items:
+        frame = resolved_frame(item, target)
+        if frame in taken:
+            raise ValueError(
+                f"{taken[frame]} and {item.where}: expected keyframes at different frames, got frame {frame} for both. "
+                "Move one of them, or remove it."
+            )
+        taken[frame] = item.where
+    return [_fit(item, frame, i, target, background) for i, (item, frame) in enumerate(zip(items, taken, strict=True))]
 
 
-def _fit(item: KeyframeItem, position: int, target: Target, background: RGB) -> Keyframe:
+def _fit(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
     fit = geometry.released_fit(position) if item.fit == "released" else item.fit
     pixels = single(item.pixels, item.where, background)
     fitted = geometry.fit_keyframe(pixels, target.width, target.height, fit, where=item.where, colour=item.pad_colour)
-    return Keyframe(resolved_frame(item, target), fitted, item.show)
+    return Keyframe(frame, fitted, item.show, item.where)
 
 
 def resolved_frame(item: KeyframeItem, target: Target) -> int:
     """The frame that `second` or `frame` means. Raises ValueError naming the socket when it is outside the video."""
-    given = item.frame if item.second is None else round(item.second * FPS)
-    frame = given if given >= 0 else target.frames + given
+    if item.second is not None:
+        return _frame_at(item.second, item.where, target)
+    frame = item.frame if item.frame >= 0 else target.frames + item.frame
     if not 0 <= frame < target.frames:
         raise ValueError(
             f"{item.where}: expected a frame from {-target.frames} to {target.frames - 1} of the video's "
-            f"{target.frames} frames, got {given}. Choose one inside, or raise length."
+            f"{target.frames} frames, got {item.frame}. Choose one inside, or raise length."
         )
     return frame
+
+
+def _frame_at(second: float, where: str, target: Target) -> int:
+    """The nearest frame, halves up. Below zero counts from the end of the video, which is itself still inside: its
+    nearest frame is the last one. -0.0 is the start."""
+    place = second * FPS + (target.frames if second < 0 else 0)
+    nearest = math.floor(place + 0.5) if math.isfinite(place) else -1
+    if not 0 <= nearest <= target.frames:
+        end = target.frames / FPS
+        raise ValueError(
+            f"{where}: expected a second from -{end:.3f} to {end:.3f} of the video's {target.frames} frames at {FPS} "
+            f"fps, got {second:g}. Choose one inside, or raise length."
+        )
+    return min(nearest, target.frames - 1)
 
 
 def shown_images(keyframes: Iterable[Keyframe]) -> list[torch.Tensor]:

@@ -17,7 +17,6 @@ from .readers import forecast
 from .references import Target
 from .tokens import TokenBatch
 
-NO_VAE_KEYFRAMES = "no VAE: keyframes will not pin frames"
 PROMPT_LINES = 5  # more about a prompt is in the log alone
 OFFICIAL = "official path: computed by the transformers package on these weights"
 HOST_CLIP = "encoded by ComfyUI's own H3 text encoder"
