@@ -40,7 +40,7 @@ def decode(video: Any, where: str) -> Decoded:
         raise ValueError(f"{where}: expected a VIDEO, got {type(video).__name__}. Connect Load Video, or use frames.")
     try:
         parts = video.get_components()
-    except (av.FFmpegError, OSError, ValueError, StopIteration) as error:
+    except (av.FFmpegError, OSError, ValueError, LookupError, StopIteration) as error:
         raise ValueError(
             f"{where}: expected a video that can be decoded, got {type(error).__name__}: {error}. Check the file, or "
             "convert it to mp4."
