@@ -3,14 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
-
-
-@pytest.fixture
-def rgb(comfy):  # noqa: F811
-    from h3te.nodes.colours import rgb
-
-    return rgb
+from h3te.nodes.colours import rgb
 
 
 TYPED = [
@@ -22,12 +15,12 @@ TYPED = [
 
 
 @pytest.mark.parametrize(("text", "colour"), TYPED, ids=[repr(text) for text, _ in TYPED])
-def test_names_and_notations_of_css_are_read(rgb, text, colour):
+def test_names_and_notations_of_css_are_read(text, colour):
     assert rgb(text, "pad_colour") == colour
 
 
 @pytest.mark.parametrize("text", ["#01020380", "#01020300", "rgba(1, 2, 3, 0)", "rgba(1,2,3,255)"])
-def test_alpha_of_a_colour_is_dropped(rgb, text):
+def test_alpha_of_a_colour_is_dropped(text):
     assert rgb(text, "pad_colour") == (1, 2, 3)
 
 
@@ -38,7 +31,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED, ids=[repr(text)[:20] for text in REFUSED])
-def test_anything_else_is_refused_by_its_input(rgb, text):
+def test_anything_else_is_refused_by_its_input(text):
     with pytest.raises(ValueError) as error:
         rgb(text, "Keyframe (H3TE), pad_colour")
     told = f"Keyframe (H3TE), pad_colour: expected a colour such as white, grey or #1a2b3c, got {text!r:.60}. Type a"

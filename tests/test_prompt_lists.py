@@ -6,22 +6,15 @@ import gc
 
 import pytest
 import torch
-from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
+from h3te.nodes import prompt_lists as lists
 
 NODE = "Encode (H3TE)"
-
-
-@pytest.fixture
-def lists(comfy):  # noqa: F811
-    from h3te.nodes import prompt_lists
-
-    return prompt_lists
 
 
 # rows
 
 
-def test_there_are_as_many_rows_as_the_longest_list_has_values(lists):
+def test_there_are_as_many_rows_as_the_longest_list_has_values():
     rows = lists.rows({"prompt": ["a", "b", "c"], "width": [256, 512], "clip": ["clip"]}, NODE)
     assert rows == [
         {"prompt": "a", "width": 256, "clip": "clip"},
@@ -30,7 +23,7 @@ def test_there_are_as_many_rows_as_the_longest_list_has_values(lists):
     ]
 
 
-def test_plain_values_count_for_every_row(lists):
+def test_plain_values_count_for_every_row():
     chain, sound = ("keyframe",), {"waveform": torch.zeros(1), "sample_rate": 8000}
     rows = lists.rows({"prompt": ["a", "b"], "keyframes": chain, "audio": sound, "width": 256, "vae": None}, NODE)
     assert len(rows) == 2
@@ -40,11 +33,11 @@ def test_plain_values_count_for_every_row(lists):
         assert (row["width"], row["vae"]) == (256, None)
 
 
-def test_no_inputs_are_one_row(lists):
+def test_no_inputs_are_one_row():
     assert lists.rows({}, NODE) == [{}]
 
 
-def test_lists_within_a_growing_input_count_and_are_taken_apart(lists):
+def test_lists_within_a_growing_input_count_and_are_taken_apart():
     images = {"ref_image_0": ["x", "y"], "ref_image_1": ["z"], "ref_image_2": None}
     rows = lists.rows({"prompt": ["a"], "ref_images": images, "ref_videos": {}}, NODE)
     assert [row["ref_images"] for row in rows] == [
@@ -54,12 +47,12 @@ def test_lists_within_a_growing_input_count_and_are_taken_apart(lists):
     assert [row["ref_videos"] for row in rows] == [{}, {}]
 
 
-def test_flat_sockets_of_older_releases_count_alike(lists):
+def test_flat_sockets_of_older_releases_count_alike():
     rows = lists.rows({"prompt": ["a"], "ref_images.ref_image_0": ["x", "y"]}, NODE)
     assert [row["ref_images.ref_image_0"] for row in rows] == ["x", "y"]
 
 
-def test_mapping_values_in_a_list_are_values(lists):
+def test_mapping_values_in_a_list_are_values():
     """AUDIO and marked pictures are mappings, and may hold lists of their own."""
     sound, marked = {"waveform": torch.zeros(1), "sample_rate": 8000, "tags": ["a", "b"]}, {"image": torch.zeros(1)}
     (row,) = lists.rows({"ref_audios": {"ref_audio_0": [sound]}, "ref_images": {"ref_image_0": [marked]}}, NODE)
@@ -69,7 +62,7 @@ def test_mapping_values_in_a_list_are_values(lists):
     assert row["audio"] is sound
 
 
-def test_list_of_lists_gives_each_row_one(lists):
+def test_list_of_lists_gives_each_row_one():
     assert [row["values"] for row in lists.rows({"values": [[1, 2], [3]]}, NODE)] == [[1, 2], [3]]
 
 
@@ -82,7 +75,7 @@ def test_list_of_lists_gives_each_row_one(lists):
         ({"ref_images.ref_image_1": []}, "ref_images.ref_image_1"),
     ],
 )
-def test_empty_list_is_refused_by_its_input(lists, inputs, name):
+def test_empty_list_is_refused_by_its_input(inputs, name):
     told = rf"Encode \(H3TE\): expected at least one value on {name}, got an empty list\. Check the node"
     with pytest.raises(ValueError, match=told):
         lists.rows(inputs, NODE)
@@ -102,7 +95,7 @@ class Counted:
         return object()
 
 
-def test_rows_of_the_same_objects_are_made_once(lists):
+def test_rows_of_the_same_objects_are_made_once():
     make, image, chain = Counted(), torch.zeros(2), ("item",)
     of = lists.once_each(make, "image", "chain", "width")
     rows = [{"prompt": p, "image": image, "chain": chain, "width": 256} for p in "abc"]
@@ -122,7 +115,7 @@ def test_rows_of_the_same_objects_are_made_once(lists):
     ],
     ids=["image", "chain", "width", "type", "none", "grown", "unlinked"],
 )
-def test_rows_that_differ_are_made_apart(lists, other):
+def test_rows_that_differ_are_made_apart(other):
     make, image = Counted(), torch.zeros(2)
     row = {"image": image, "chain": tuple(["item", "x"][:1]), "width": 256, "grown": {"ref_image_0": image}}
     of = lists.once_each(make, *row)
@@ -130,13 +123,13 @@ def test_rows_that_differ_are_made_apart(lists, other):
     assert len(make.rows) == 2
 
 
-def test_truth_is_not_one(lists):
+def test_truth_is_not_one():
     make = Counted()
     of = lists.once_each(make, "value")
     assert len({id(of({"value": value})) for value in (1, True, 1.0, "1", 0, False)}) == len(make.rows) == 6
 
 
-def test_mappings_are_the_same_when_they_hold_the_same(lists):
+def test_mappings_are_the_same_when_they_hold_the_same():
     """Growing inputs are taken apart anew for each row."""
     make, image, wave = Counted(), torch.zeros(2), torch.zeros(3)
     inputs = {"prompt": ["a", "b"], "ref_images": {"ref_image_0": [image]},
@@ -150,7 +143,7 @@ def test_mappings_are_the_same_when_they_hold_the_same(lists):
     assert of({**first, "ref_audios": resampled}) is not of(first)
 
 
-def test_objects_that_are_gone_do_not_lend_their_id_to_others(lists):
+def test_objects_that_are_gone_do_not_lend_their_id_to_others():
     """CPython gives a new object the id of one that was freed."""
     calls = []
     of = lists.once_each(lambda row: calls.append(1) or object(), "chain")
@@ -160,13 +153,13 @@ def test_objects_that_are_gone_do_not_lend_their_id_to_others(lists):
     assert len(calls) == 200
 
 
-def test_no_number_is_taken_for_an_object(lists):
+def test_no_number_is_taken_for_an_object():
     make, value = Counted(), torch.zeros(1)
     of = lists.once_each(make, "value")
     assert of({"value": value}) is not of({"value": id(value)})
 
 
-def test_a_failed_row_is_tried_again(lists):
+def test_a_failed_row_is_tried_again():
     answers = iter([ValueError("no"), "yes"])
 
     def make(row):
@@ -181,7 +174,7 @@ def test_a_failed_row_is_tried_again(lists):
     assert of({"prompt": "a"}) == "yes"
 
 
-def test_falsy_results_are_kept(lists):
+def test_falsy_results_are_kept():
     calls = []
     of = lists.once_each(lambda row: calls.append(row), "prompt")
     assert of({"prompt": "a"}) is of({"prompt": "a"}) is None
