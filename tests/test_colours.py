@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from h3te.nodes.colours import rgb
 
-
 TYPED = [
     ("white", (255, 255, 255)), ("grey", (128, 128, 128)), ("gray", (128, 128, 128)), ("Black", (0, 0, 0)),
     ("CornflowerBlue", (100, 149, 237)), ("#808080", (128, 128, 128)), ("#0A141e", (10, 20, 30)), ("#fff", (255,) * 3),
