@@ -24,10 +24,14 @@ GIVE_BACK = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536
 
 
 def run(
-    script: str, *arguments: object, extra: Path | None = None, environment: Mapping[str, str] | None = None
+    script: str,
+    *arguments: object,
+    extra: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    limit: float = LIMIT_SECONDS,
 ) -> dict:
-    """One measurement; `extra`: a folder with more packages; `environment`: more variables. Raises RuntimeError with
-    its last words when it fails."""
+    """One measurement; `extra`: a folder with more packages; `environment`: more variables; `limit`: seconds. Raises
+    RuntimeError with its last words when it fails."""
     paths = os.pathsep.join(str(folder) for folder in (layout.ROOT / "scripts", FOLDER, extra) if folder)
     command = [sys.executable, str(FOLDER / script), *map(str, arguments)]
     done = subprocess.run(
@@ -35,7 +39,7 @@ def run(
         env=layout.child_environment(PYTHONPATH=paths, HF_HUB_OFFLINE="1", **(environment or {})),
         capture_output=True,
         text=True,
-        timeout=LIMIT_SECONDS,
+        timeout=limit,
     )
     if done.returncode:
         raise RuntimeError(

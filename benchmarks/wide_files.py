@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -22,7 +23,16 @@ def packed_file() -> Path:
 
 def bf16_folder() -> Path:
     """The official layout in bf16 with 4 layers, made when it is not there."""
-    return tests_module("wide.wide_weights").make_wide_checkpoint(WIDE / "text_encoder")
+    folder = tests_module("wide.wide_weights").make_wide_checkpoint(WIDE / "text_encoder")
+    complete_index(folder / "model.safetensors.index.json")
+    return folder
+
+
+def complete_index(path: Path) -> None:
+    """transformers' from_pretrained wants the key "metadata", as the released index has it."""
+    index = json.loads(path.read_bytes())
+    if "metadata" not in index:
+        path.write_text(json.dumps({"metadata": {}, **index}), encoding="utf-8")
 
 
 def tests_module(name: str) -> ModuleType:

@@ -22,7 +22,7 @@ import command
 import layout
 import setup
 
-NAMES = ("load", "unpack", "stream", "plan", "depth")
+NAMES = ("load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup")
 
 
 def main() -> int:
