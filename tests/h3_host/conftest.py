@@ -14,7 +14,7 @@ from h3te_tests.comfy_host import comfy, tiny_clip  # noqa: F401 (fixtures for e
 from h3te_tests.tiny_weights import TAP_LAYER, tiny_config, tiny_weights
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def h3(comfy: SimpleNamespace) -> SimpleNamespace:  # noqa: F811
     """The host's own H3 nodes."""
     if not (comfy.folder / "comfy_extras" / "nodes_minimax_h3.py").exists():

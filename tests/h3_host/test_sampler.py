@@ -23,7 +23,7 @@ TEXT_DIM = tiny_config()["text_config"]["hidden_size"]
 
 
 @pytest.fixture(scope="session")
-def dit(comfy, tmp_path_factory):  # noqa: F811
+def dit(h3, comfy, tmp_path_factory):  # noqa: F811
     """The shrunken model as the host's own loader opens its file."""
     file = tmp_path_factory.mktemp("dit") / "minimax_h3_tiny.safetensors"
     save_file(tiny_dit_weights(TEXT_DIM), file)
@@ -60,7 +60,7 @@ def differ(a: SimpleNamespace, b: SimpleNamespace) -> bool:
     return all((x - y).norm() > 1e-4 * y.norm() for x, y in ((a.video, b.video), (a.audio, b.audio)))
 
 
-def test_loader_takes_every_weight_and_infers_the_sizes(h3, dit):
+def test_loader_takes_every_weight_and_infers_the_sizes(comfy, dit):  # noqa: F811
     model = dit.model.diffusion_model
     assert set(model.state_dict()) == set(tiny_dit_weights(TEXT_DIM))
     assert model.condition_proj.weight.shape[1] == TEXT_DIM
