@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor formats budgets bench test test-wide test-versions test-host test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-versions test-host test-templates test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -21,6 +21,8 @@ budgets: ## partial loading: budgets x formats, bits, bytes, peak, time; writes 
 	@$(PYTHON) scripts/budgets.py $(ARGS)
 bench: ## speed and memory against others, minutes; ARGS="load unpack stream depth" chooses
 	@$(PYTHON) scripts/bench.py $(ARGS)
+workflows: ## check the bundled workflows against a live ComfyUI and comfy-lint, and run their encode part
+	@$(PYTHON) scripts/workflows.py $(ARGS)
 test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-wide: ## the encoder at its real width against transformers: 13 GB of disk, under 9 GB of memory, minutes
@@ -29,6 +31,8 @@ test-versions: ## the official path of transformers 4.57, 5.5, 5.15 and the newe
 	@$(PYTHON) scripts/test_versions.py
 test-host: ## the tests that need a ComfyUI, against yours: COMFYUI_PATH=/path/to/ComfyUI
 	@$(PYTHON) scripts/test_host.py $(ARGS)
+test-templates: ## our nodes put into ComfyUI's own H3 templates, checked and run: COMFYUI_PATH=/path/to/ComfyUI (0.30 or newer)
+	@$(PYTHON) scripts/test_templates.py $(ARGS)
 test-all: ## every check there is, one after another, with a table at the end
 	@$(PYTHON) scripts/test_all.py
 lint: ## style, formatting and import boundaries

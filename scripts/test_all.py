@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import layout
 from setup import enter
@@ -30,6 +31,11 @@ def _no_foreign_host() -> str:
     return "" if os.environ.get("COMFYUI_PATH", "").strip() else "COMFYUI_PATH names no ComfyUI of yours"
 
 
+def _no_host_with_h3() -> str:
+    nodes = Path(os.environ.get("COMFYUI_PATH", "").strip()).expanduser() / "comfy_extras" / "nodes_minimax_h3.py"
+    return _no_foreign_host() or ("" if nodes.is_file() else "the ComfyUI of COMFYUI_PATH has no H3 nodes (0.30 has)")
+
+
 def _no_room_for_real_width() -> str:
     import psutil
 
@@ -41,12 +47,14 @@ CHECKS = (
     Check("lint", ("lint.py",)),
     Check("test", ("test.py",)),
     Check("demo", ("demo.py",)),
+    Check("workflows", ("workflows.py",)),
     Check("parity", ("parity.py",)),
     Check("formats", ("formats.py",)),
     Check("budgets", ("budgets.py", "--demo")),
     Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
     Check("test-versions", ("test_versions.py",)),
     Check("test-host", ("test_host.py",), _no_foreign_host),
+    Check("test-templates", ("test_templates.py",), _no_host_with_h3),
 )
 
 
@@ -66,7 +74,7 @@ def main() -> int:
     rows = [run(check) for check in CHECKS]
     print()
     for target, outcome, detail in rows:
-        print(f"  {outcome:<8} make {target:<13} {detail}")
+        print(f"  {outcome:<8} make {target:<15} {detail}")
     return int(any(outcome == "FAIL" for _, outcome, _ in rows))
 
 
