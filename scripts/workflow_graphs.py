@@ -1,0 +1,229 @@
+"""The five bundled workflows as one description: a skeleton, and what each task puts into it.
+
+Contract: `graphs()` gives a `Graph` per workflow. The skeleton does what ComfyUI's own H3 templates do (models, sizes,
+turbo branch, sampler, save); only loader and encode nodes are ours. Node ids never change. Columns from left to right:
+note, models and settings, pictures, encoder, sampling, video.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import workflow_definitions
+import workflow_texts
+from workflow_format import Graph, Group, Link, Node
+
+ENCODER = "qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors"
+VIDEO_VAE = "minimax_h3_video_vae_int8_convrot.safetensors"
+AUDIO_VAE = "minimax_h3_audio_vae_fp32.safetensors"
+STEPS, SECONDS, ASPECT, MEGAPIXELS = 20, 5, "16:9 (Widescreen)", 0.4
+# raised to the model's grid of 17k + 5 frames
+FRAMES = "ceil((a * 24 - 5) / 17) * 17 + 5"
+PICTURE, VIDEO, VOICE = "example.png", "reference_video.mp4", "voice.wav"
+LEFT, GAP = 680, 60  # where the pictures begin
+# every node type below, to be recorded from a host
+KINDS = (
+    "BasicGuider", "BasicScheduler", "ComfyMathExpression", "ComfySwitchNode", "CreateVideo", "H3TEEncodeKeyframes",
+    "H3TEEncodeReferences", "H3TEKeyframe", "H3TELoadTextEncoder", "H3TEReferenceAudio", "H3TEReferenceImage",
+    "H3TEReferenceVideo", "KSamplerSelect", "LoadAudio", "LoadImage", "LoadVideo", "LoraLoaderModelOnly", "PreviewAny",
+    "PrimitiveBoolean", "PrimitiveFloat", "PrimitiveInt", "PrimitiveStringMultiline", "RandomNoise",
+    "ResolutionSelector", "SamplerCustomAdvanced", "SaveVideo", "UNETLoader", "VAEDecode", "VAEDecodeAudio",
+    "VAELoader",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Task:
+    """Which model and turbo LoRA a task takes, and where its video is saved."""
+
+    model: str
+    lora: str
+    turbo: int
+    saved: str
+
+
+REF2VA = Task(
+    "minimax_h3_ref2va_pruned_int8_convrot.safetensors",
+    "minimax_h3_ref2v_turbo_4step_v0.1_comfyui_bf16.safetensors",
+    4,
+    "video/H3TE_Ref2VA",
+)
+FL2VA = Task(
+    "minimax_h3_fl2va_pruned_int8_convrot.safetensors",
+    "minimax_h3_fl2v_turbo_8step_v1.0_comfyui_bf16.safetensors",
+    8,
+    "video/H3TE_FL2VA",
+)
+T2VA = Task(FL2VA.model, FL2VA.lora, FL2VA.turbo, "video/H3TE_T2VA")
+
+
+def graphs() -> list[Graph]:
+    definitions = workflow_definitions.load()
+    makers = (ref2va_images, ref2va_images_video_voice, fl2va_first_last, fl2va_mid_keyframes, t2va)
+    return [make(definitions) for make in makers]
+
+
+def ref2va_images(definitions) -> Graph:
+    pictures = [_picture(25, "Picture 1", 0), _picture(26, "Picture 2", 1)]
+    sockets = {f"ref_images.ref_image_{i}": Link(node.id, "IMAGE") for i, node in enumerate(pictures)}
+    encode = {"audio_vae": Link(5, "VAE"), "ref_image_size": "match", **sockets}
+    group = Group("3 Pictures", (LEFT - 20, -70, 340, 790))
+    return _graph("h3te_ref2va_images", REF2VA, definitions, "H3TEEncodeReferences", encode, pictures, [group], 300)
+
+
+def ref2va_images_video_voice(definitions) -> Graph:
+    """The chain nodes stand beside what they take; the chain runs downwards."""
+    right = LEFT + 340
+    loaders = [
+        _picture(25, "Picture 1", 0),
+        _picture(26, "Picture 2", 1),
+        Node(30, "LoadVideo", (LEFT, 760), (300, 330), {"file": VIDEO}, "Video 1"),
+        Node(31, "LoadAudio", (LEFT, 1140), (300, 140), {"audio": VOICE}, "Voice"),
+    ]
+    chain = [
+        Node(32, "H3TEReferenceImage", (right, 0), (300, 130), {"image": Link(25, "IMAGE")}),
+        Node(33, "H3TEReferenceImage", (right, 380), (300, 130), {"image": Link(26, "IMAGE"), **_after(32)}),
+        Node(
+            34,
+            "H3TEReferenceVideo",
+            (right, 760),
+            (300, 170),
+            {"video": Link(30, "VIDEO"), "with_sound": False, **_after(33)},
+        ),
+        Node(35, "H3TEReferenceAudio", (right, 1140), (300, 100), {"audio": Link(31, "AUDIO"), **_after(34)}),
+    ]
+    encode = {"audio_vae": Link(5, "VAE"), "ref_image_size": "match", **_after(35)}
+    group = Group("3 References, in the order of the request", (LEFT - 20, -70, 680, 1380))
+    name = "h3te_ref2va_images_video_voice"
+    return _graph(name, REF2VA, definitions, "H3TEEncodeReferences", encode, [*loaders, *chain], [group], 640)
+
+
+def fl2va_first_last(definitions) -> Graph:
+    pictures = [_picture(25, "First frame", 0), _picture(26, "Last frame", 1)]
+    encode = {"first_frame": Link(25, "IMAGE"), "last_frame": Link(26, "IMAGE")}
+    group = Group("3 First and last frame", (LEFT - 20, -70, 340, 790))
+    return _graph("h3te_fl2va_first_last", FL2VA, definitions, "H3TEEncodeKeyframes", encode, pictures, [group], 300)
+
+
+def fl2va_mid_keyframes(definitions) -> Graph:
+    right = LEFT + 340
+    places = (
+        ("First frame", {"unit": "frame", "frame": 0}),
+        ("In between", {"unit": "second", "second": 2.5, "show_to_encoder": False}),
+        ("Last frame", {"unit": "frame", "frame": -1}),
+    )
+    pictures, chain = [], []
+    for i, (title, values) in enumerate(places):
+        pictures.append(_picture((25, 26, 30)[i], title, i))
+        inputs = {"image": Link(pictures[-1].id, "IMAGE"), **values}
+        inputs |= {"keyframes": Link(31 + i, "keyframes")} if i else {}
+        chain.append(Node(32 + i, "H3TEKeyframe", (right, 380 * i), (300, 210), inputs, f"Keyframe: {title.lower()}"))
+    encode = {"keyframes": Link(34, "keyframes")}
+    group = Group("3 Keyframes", (LEFT - 20, -70, 680, 1170))
+    name = "h3te_fl2va_mid_keyframes"
+    return _graph(name, FL2VA, definitions, "H3TEEncodeKeyframes", encode, [*pictures, *chain], [group], 640)
+
+
+def t2va(definitions) -> Graph:
+    return _graph("h3te_t2va", T2VA, definitions, "H3TEEncodeKeyframes", {}, [], [], 0)
+
+
+def _picture(node: int, title: str, row: int) -> Node:
+    return Node(node, "LoadImage", (LEFT, 380 * row), (300, 330), {"image": PICTURE}, title, yours=True)
+
+
+def _after(node: int) -> dict[str, Link]:
+    return {"references": Link(node, "references")}
+
+
+def _graph(name, task: Task, definitions, encode: str, inputs, pictures, groups, width: int) -> Graph:
+    """width: of the column of pictures; what is right of it moves along."""
+    x = LEFT + (width + GAP if width else 0)
+    nodes = [*_models(task), *_settings(name), *pictures, *_encode(encode, inputs, x)]
+    nodes += [*_sampling(task, x + 560), *_video(task, x + 1160), _note(name, task)]
+    first = 4 if width else 3
+    titles = ("Text encoder", "Turbo or full", "Sampling", "Video and sound", "Result")
+    boxes = (
+        (x - 20, -70, 520, 1120),
+        (x + 540, -70, 560, 340),
+        (x + 540, 300, 560, 550),
+        (x + 540, 880, 560, 260),
+        (x + 1140, -70, 740, 860),
+    )
+    numbered = [Group(f"{first + i} {title}", box) for i, (title, box) in enumerate(zip(titles, boxes, strict=True))]
+    fixed = [Group("1 Models", (-20, -70, 640, 720)), Group("2 What you change", (-20, 680, 640, 740))]
+    return Graph(name, sorted(nodes, key=lambda node: node.id), [*fixed, *groups, *numbered], definitions)
+
+
+def _models(task: Task) -> list[Node]:
+    lora = {"model": Link(1, "MODEL"), "lora_name": task.lora, "strength_model": 1}
+    return [
+        Node(1, "UNETLoader", (0, 0), (600, 90), {"unet_name": task.model}, "", "diffusion_models"),
+        Node(2, "LoraLoaderModelOnly", (0, 140), (600, 110), lora, "Turbo LoRA", "loras"),
+        Node(3, "H3TELoadTextEncoder", (0, 300), (600, 110), {"text_encoder": ENCODER}, "", "text_encoders"),
+        Node(4, "VAELoader", (0, 460), (600, 60), {"vae_name": VIDEO_VAE}, "Video VAE", "vae"),
+        Node(5, "VAELoader", (0, 570), (600, 60), {"vae_name": AUDIO_VAE}, "Audio VAE", "vae"),
+    ]
+
+
+def _settings(name: str) -> list[Node]:
+    size = {"aspect_ratio": ASPECT, "megapixels": MEGAPIXELS, "multiple": 32}
+    frames = {"expression": FRAMES, "values.a": Link(7, "FLOAT")}
+    prompt = {"value": workflow_texts.PROMPTS[name]}
+    return [
+        Node(6, "ResolutionSelector", (0, 750), (290, 130), size, "Size", yours=True),
+        Node(7, "PrimitiveFloat", (310, 750), (290, 60), {"value": SECONDS}, "Seconds", yours=True),
+        Node(8, "ComfyMathExpression", (310, 860), (290, 100), frames, "Seconds to frames", collapsed=True),
+        Node(9, "PrimitiveBoolean", (0, 930), (290, 60), {"value": False}, "Turbo LoRA on", yours=True),
+        Node(24, "PrimitiveStringMultiline", (0, 1040), (600, 360), prompt, "Prompt", yours=True),
+    ]
+
+
+def _encode(kind: str, inputs: dict, x: int) -> list[Node]:
+    """Room is left below for the release whose sockets do not grow: it shows all of them."""
+    common = {"clip": Link(3, "CLIP"), "vae": Link(4, "VAE"), "prompt": Link(24, "STRING"), "width": Link(6, "width")}
+    common |= {"height": Link(6, "height"), "length": Link(8, "INT")}
+    read = {"source": Link(23, "presentation")}
+    return [
+        Node(23, kind, (x, 0), (480, 470), {**common, **inputs}),
+        Node(27, "PreviewAny", (x, 730), (480, 300), read, "What the encoder read"),
+    ]
+
+
+def _sampling(task: Task, x: int) -> list[Node]:
+    model = {"on_false": Link(1, "MODEL"), "on_true": Link(2, "MODEL"), "switch": Link(9, "BOOLEAN")}
+    steps = {"on_false": Link(10, "INT"), "on_true": Link(11, "INT"), "switch": Link(9, "BOOLEAN")}
+    sampled = {"noise": Link(14, "NOISE"), "guider": Link(15, "GUIDER"), "sampler": Link(16, "SAMPLER")}
+    sampled |= {"sigmas": Link(17, "SIGMAS"), "latent_image": Link(23, "LATENT")}
+    guided = {"model": Link(12, "output"), "conditioning": Link(23, "positive")}
+    scheduled = {"model": Link(12, "output"), "scheduler": "simple", "steps": Link(13, "output"), "denoise": 1}
+    return [
+        Node(10, "PrimitiveInt", (x, 0), (240, 90), {"value": STEPS}, "Steps without turbo"),
+        Node(11, "PrimitiveInt", (x, 140), (240, 90), {"value": task.turbo}, "Steps with turbo"),
+        Node(12, "ComfySwitchNode", (x + 260, 0), (260, 90), model, "Model: turbo or not"),
+        Node(13, "ComfySwitchNode", (x + 260, 140), (260, 90), steps, "Steps: turbo or not"),
+        Node(14, "RandomNoise", (x, 370), (260, 90), {"noise_seed": 20260901}),
+        Node(15, "BasicGuider", (x, 510), (260, 50), guided),
+        Node(16, "KSamplerSelect", (x, 610), (260, 60), {"sampler_name": "res_multistep"}),
+        Node(17, "BasicScheduler", (x, 720), (260, 110), scheduled),
+        Node(18, "SamplerCustomAdvanced", (x + 280, 370), (240, 130), sampled),
+    ]
+
+
+def _video(task: Task, x: int) -> list[Node]:
+    left = x - 600
+    made = {"images": Link(19, "IMAGE"), "audio": Link(20, "AUDIO"), "fps": 24, "bit_depth": 8}
+    saved = {"video": Link(21, "VIDEO"), "filename_prefix": task.saved}
+    return [
+        Node(19, "VAEDecode", (left, 950), (240, 50), {"samples": Link(18, "output"), "vae": Link(4, "VAE")}),
+        Node(20, "VAEDecodeAudio", (left, 1050), (240, 50), {"samples": Link(18, "output"), "vae": Link(5, "VAE")}),
+        Node(21, "CreateVideo", (left + 280, 950), (240, 110), made),
+        Node(22, "SaveVideo", (x, 0), (700, 760), saved),
+    ]
+
+
+def _note(name: str, task: Task) -> Node:
+    files = {"model": task.model, "lora": task.lora, "turbo": task.turbo, "steps": STEPS}
+    files |= {"encoder": ENCODER, "video_vae": VIDEO_VAE, "audio_vae": AUDIO_VAE}
+    text = workflow_texts.note(name, **files)
+    return Node(28, "MarkdownNote", (-580, -40), (520, 1000), {"text": text}, "About this workflow")
