@@ -8,6 +8,7 @@ from comfy_api.latest import io
 
 from .chains import FITS, KeyframeItem, checked_chain
 from .colours import rgb
+from .host.images import size_of
 from .sockets import Keyframes, chain_input, schema
 
 NODE = "Keyframe (H3TE)"
@@ -67,11 +68,17 @@ class KeyframeNode(io.ComfyNode):
     ) -> io.NodeOutput:
         before = checked_chain(keyframes, (KeyframeItem,), NODE, "keyframes")
         where = f"{NODE} {len(before) + 1} of the chain"
-        if unit not in UNITS:
-            raise ValueError(f"{where}, unit: expected {' or '.join(UNITS)}, got {unit!r}. Choose one.")
+        _check(unit, UNITS, f"{where}, unit")
+        _check(fit, FITS, f"{where}, fit")
+        size_of(image, f"{where}, image")  # one picture, refused here and not first at the encode node
         colour = rgb(pad_colour, f"{where}, pad_colour")
         item = KeyframeItem(image, frame, fit, show_to_encoder, where, second if unit == "second" else None, colour)
         return io.NodeOutput((*before, item))
+
+
+def _check(value: str, choices: tuple[str, ...], where: str) -> None:
+    if value not in choices:
+        raise ValueError(f"{where}: expected {' or '.join(choices)}, got {value!r}. Choose one.")
 
 
 FIT_TIP = (
