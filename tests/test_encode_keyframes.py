@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
 from h3te_tests.comfy_host import StandInVAE, comfy, picture, tiny_clip  # noqa: F401 (fixtures)
 
+ROOT = Path(__file__).resolve().parents[1]
 SIZE = {"width": 256, "height": 192, "length": 22}
 NODE = "Encode Video Keyframes (H3TE)"
 BLOCK = "<|vision_start|>[image, 20x14 patches, 70 tokens]<|vision_end|>"
@@ -156,6 +159,17 @@ def test_seconds_mean_the_nearest_frame(encode, item, second, frame):
     assert frames(encode(vae=StandInVAE(), keyframes=(item(picture(1), 5, second=second),))[0]) == [frame]
 
 
+def test_seconds_on_the_help_page_are_what_the_node_computes(item):
+    from h3te.nodes.host.keyframes import resolved_frame
+    from h3te.nodes.host.references import Target
+
+    page = (ROOT / "web" / "docs" / "H3TEKeyframe.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (-?[\d.]+)[^|]* \| (\d+)[^|]* \|$", page, flags=re.MULTILINE)
+    assert len(rows) == 7
+    for second, frame in rows:
+        assert resolved_frame(item(None, second=float(second)), Target(32, 32, 124)) == int(frame)
+
+
 @pytest.mark.parametrize("second", [0.94, -0.94, 400.0, math.nan, math.inf, -math.inf])
 def test_seconds_outside_the_video_are_refused(encode, item, second):
     told = f"expected a second from -0.917 to 0.917 of the video's 22 frames at 24 fps, got {second:g}. Choose one"
@@ -276,6 +290,16 @@ def test_canvas_beyond_comfyuis_sizes_is_refused(encode):
 
 def test_given_canvas_says_nothing_about_pictures(encode):
     assert "canvas" not in encode(first_frame=picture(1))[2]
+
+
+@pytest.mark.parametrize("sides", [(8192, 32), (32, 8192)])
+def test_canvas_that_the_encoder_cannot_see_is_refused_by_the_pictures_shown(encode, item, sides):
+    size, vae = dict(zip(("width", "height"), sides, strict=True)), StandInVAE()
+    chain = (item(picture(1), 3, where="shown"), item(picture(2), 4, show=False, where="pinned"))
+    told = rf"first_frame, shown: expected a canvas of at most 200:1 .* got {sides[0]}x{sides[1]}\. Change width"
+    with pytest.raises(ValueError, match=told):
+        encode(first_frame=picture(1), keyframes=chain, **size)
+    assert frames(encode(keyframes=chain[1:], vae=vae, **size)[0]) == [4]
 
 
 # lists

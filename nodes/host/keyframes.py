@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from ...encoder import geometry
-from ...encoder.pixels import FPS
+from ...encoder.pixels import FPS, MAX_ASPECT
 from ..chains import KeyframeItem
 from ..colours import RGB
 from .images import WHITE, single, size_of, to_image
@@ -76,7 +76,18 @@ def fit_keyframes(items: Sequence[KeyframeItem], target: Target, background: RGB
                 "Move one of them, or remove it."
             )
         taken[frame] = item.where
+    _check_seen(items, target)
     return [_fit(item, frame, i, target, background) for i, (item, frame) in enumerate(zip(items, taken, strict=True))]
+
+
+def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
+    """Pictures have the canvas' sides when the encoder sees them, so it is the canvas that must not be too narrow."""
+    shown = [item.where for item in items if item.show]
+    if shown and max(target.width, target.height) > MAX_ASPECT * min(target.width, target.height):
+        raise ValueError(
+            f"{', '.join(shown)}: expected a canvas of at most {MAX_ASPECT}:1 for pictures that the text encoder sees, "
+            f"got {_by((target.width, target.height))}. Change width or height, or pin without showing."
+        )
 
 
 def _fit(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
