@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
-import re
-from pathlib import Path
 
 import pytest
 import torch
 from h3te_tests.comfy_host import StandInVAE, comfy, picture, tiny_clip  # noqa: F401 (fixtures)
 
-ROOT = Path(__file__).resolve().parents[1]
 SIZE = {"width": 256, "height": 192, "length": 22}
 NODE = "Encode Video Keyframes (H3TE)"
 BLOCK = "<|vision_start|>[image, 20x14 patches, 70 tokens]<|vision_end|>"
@@ -136,63 +132,11 @@ def test_reordered_keyframes_are_another_request(encode, item):
     assert not torch.equal(there["cond"], back["cond"])
 
 
-@pytest.mark.parametrize(("given", "frame"), [(0, 0), (21, 21), (-1, 21), (-22, 0), (8, 8), (-3, 19)])
-def test_frames_count_from_either_end(encode, item, given, frame):
-    assert frames(encode(vae=StandInVAE(), keyframes=(item(picture(1), given),))[0]) == [frame]
-
-
-@pytest.mark.parametrize("frame", [22, -23])
-def test_keyframe_outside_the_video_is_refused(encode, item, frame):
-    with pytest.raises(ValueError, match=f"keyframe: expected a frame from -22 to 21 .* got {frame}. Choose one"):
-        encode(keyframes=(item(picture(1), frame),))
-
-
-SECONDS = [
-    (0.0, 0), (-0.0, 0), (0.02, 0), (1 / 48, 1), (0.5, 12), (21 / 24, 21),
-    (22 / 24, 21), (0.92, 21),  # the end of the video is inside it, and less than half a frame is rounding
-    (-1 / 24, 21), (-0.001, 21), (-0.5, 10), (-22 / 24, 0), (-0.92, 0),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("second", "frame"), SECONDS)
-def test_seconds_mean_the_nearest_frame(encode, item, second, frame):
-    assert frames(encode(vae=StandInVAE(), keyframes=(item(picture(1), 5, second=second),))[0]) == [frame]
-
-
-def test_seconds_on_the_help_page_are_what_the_node_computes(item):
-    from h3te.nodes.host.keyframes import resolved_frame
-    from h3te.nodes.host.references import Target
-
-    page = (ROOT / "web" / "docs" / "H3TEKeyframe.md").read_text(encoding="utf-8")
-    rows = re.findall(r"^\| (-?[\d.]+)[^|]* \| (\d+)[^|]* \|$", page, flags=re.MULTILINE)
-    assert len(rows) == 7
-    for second, frame in rows:
-        assert resolved_frame(item(None, second=float(second)), Target(32, 32, 124)) == int(frame)
-
-
-@pytest.mark.parametrize("second", [0.94, -0.94, 400.0, math.nan, math.inf, -math.inf])
-def test_seconds_outside_the_video_are_refused(encode, item, second):
-    told = f"expected a second from -0.917 to 0.917 of the video's 22 frames at 24 fps, got {second:g}. Choose one"
-    with pytest.raises(ValueError) as error:
-        encode(keyframes=(item(picture(1), second=second, where="middle"),))
-    assert str(error.value).startswith(f"middle: {told}")
-
-
-@pytest.mark.parametrize(
-    ("inputs", "places", "named"),
-    [
-        (("first_frame",), [{"frame": 0}], "first_frame and one: .* got frame 0 for both"),
-        (("last_frame",), [{"second": 22 / 24}], "last_frame and one: .* got frame 21 for both"),
-        ((), [{"frame": 12}, {"second": 0.5}], "one and two: .* got frame 12 for both"),
-        ((), [{"frame": -4}, {"frame": 1}, {"frame": 18}], "one and three: .* got frame 18 for both"),
-    ],
-    ids=["first", "end", "frame and second", "not neighbours"],
-)
-def test_two_keyframes_at_one_frame_are_refused_by_both_names(encode, item, inputs, places, named):
-    names = ("one", "two", "three")
-    chain = tuple(item(picture(2), where=name, **place) for name, place in zip(names, places, strict=False))
-    with pytest.raises(ValueError, match=named):
-        encode(keyframes=chain, **{name: picture(1) for name in inputs})
+def test_keyframe_of_a_chain_on_a_sockets_frame_is_refused_by_both_names(encode, item):
+    with pytest.raises(ValueError, match="first_frame and one: expected keyframes at different frames, got frame 0"):
+        encode(first_frame=picture(1), keyframes=(item(picture(2), -22, where="one"),))
+    with pytest.raises(ValueError, match="last_frame and one: expected keyframes at different frames, got frame 21"):
+        encode(last_frame=picture(1), keyframes=(item(picture(2), second=22 / 24, where="one"),))
 
 
 # fits
