@@ -3,7 +3,8 @@
     measure_plan.py FOLDER SHAPE --layers 2 --tokenizer FOLDER
 
 Weights are mapped, so that they are not private memory: what is measured is the most anonymous memory during the encode
-above what there was when the request was prepared (Linux only, else null), sampled every few milliseconds.
+above what there was when the request was prepared (Linux only, else null), sampled every few milliseconds and after
+every operation of torch. `kept`: what is above that still when the result is gone.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from memory_peak import MemoryPeak
+from memory_peak import MemoryPeak, private
 from pack import h3te_module
+from torch.utils._python_dispatch import TorchDispatchMode
 
 WORDS = "a red fox runs through deep snow at dawn while the old harbour sleeps "
 
@@ -55,6 +57,19 @@ SHAPES: dict[str, Callable[[], tuple[str, list]]] = {
 }
 
 
+class AfterEachOperation(TorchDispatchMode):
+    """Calls `look()` while an operation's operands and its result are both there."""
+
+    def __init__(self, look: Callable[[], None]):
+        super().__init__()
+        self.look = look
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        self.look()
+        return result
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure one request against its plan.")
     parser.add_argument("folder", type=Path)
@@ -67,13 +82,16 @@ def main() -> None:
     encoder.encode("warm up")
     prompt, references = SHAPES[parsed.shape]()
     presentation = h3te_module("encoder.presentation").present(prompt, references)
-    started = time.perf_counter()
-    with MemoryPeak() as memory:
+    plan_request = h3te_module("nodes.host.memory").plan_request
+    first, started = private(), time.perf_counter()
+    with MemoryPeak() as memory, AfterEachOperation(memory.look):
         done = encoder.encode_presentation(presentation)
-    tokens = len(done.token_ids)
-    plan = h3te_module("nodes.host.memory").plan_request(encoder.config, presentation, tokens, encoder.dtype)
-    print(json.dumps({"tokens": tokens, "plan": plan.activations, "peak": memory.private,
-                      "seconds": time.perf_counter() - started}))  # fmt: skip
+    seconds, tokens = time.perf_counter() - started, len(done.token_ids)
+    plan = plan_request(encoder.config, presentation, tokens, encoder.dtype, device=encoder.device)
+    del done
+    kept = None if first is None else private() - first
+    print(json.dumps({"tokens": tokens, "plan": plan.activations, "peak": memory.private, "kept": kept,
+                      "seconds": seconds}))  # fmt: skip
 
 
 if __name__ == "__main__":

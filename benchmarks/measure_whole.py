@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from floor import decoder_floor, tower_floor
+from accelerator import decoder_floor, tower_floor
 from measure_load import touch
 from memory_peak import peak, resident
 from pack import h3te_module

@@ -9,8 +9,10 @@ tokenizer and processors.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from unittest import mock
 
 import torch
 from pack import h3te_module
@@ -27,7 +29,6 @@ class Ours:
         self.encoder.load_to_device()
         tree = self.encoder.model
         self.watch = Stopwatch(tree.visual, tree.language_model.layers)
-        watch_ours(self.watch, self.encoder)
 
     def tensors(self) -> Iterable[torch.Tensor]:
         return (self.encoder.slots.get(name) for name in self.encoder.slots.names)
@@ -35,15 +36,18 @@ class Ours:
     def encode(self, prompt: str, pictures: Sequence[torch.Tensor]) -> Result:
         reference = h3te_module("encoder").ImageReference
         present = self.watch.timed("pixels", self.present)
-        done = self.encoder.encode_presentation(present(prompt, [reference(pixels) for pixels in pictures]))
+        with self._counted():
+            done = self.encoder.encode_presentation(present(prompt, [reference(pixels) for pixels in pictures]))
         return done.token_ids, done.hidden[0]
 
-
-def watch_ours(watch: Stopwatch, encoder) -> None:
-    """Count tokenising and unpacking too."""
-    encoder.tokenizer.encode = watch.timed("tokenise", encoder.tokenizer.encode)
-    layers = h3te_module("encoder.layers")
-    layers.unpack = watch.timed("unpack", layers.unpack)
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """Tokenising and unpacking are timed too."""
+        owners = ((self.encoder.tokenizer, "encode", "tokenise"), (h3te_module("encoder.layers"), "unpack", "unpack"))
+        with ExitStack() as stack:
+            for owner, name, part in owners:
+                stack.enter_context(mock.patch.object(owner, name, self.watch.timed(part, getattr(owner, name))))
+            yield
 
 
 class Official:
