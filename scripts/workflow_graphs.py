@@ -145,10 +145,10 @@ def _graph(name, task: Task, definitions, encode: str, inputs, pictures, groups,
     titles = ("Text encoder", "Turbo or full", "Sampling", "Video and sound", "Result")
     boxes = (
         (x - 20, -70, 520, 1120),
-        (x + 540, -70, 560, 340),
-        (x + 540, 300, 560, 550),
-        (x + 540, 880, 560, 260),
-        (x + 1140, -70, 740, 860),
+        (x + 540, -70, 560, 360),
+        (x + 540, 320, 560, 550),
+        (x + 1140, -70, 740, 270),
+        (x + 1140, 230, 740, 860),
     )
     numbered = [Group(f"{first + i} {title}", box) for i, (title, box) in enumerate(zip(titles, boxes, strict=True))]
     fixed = [Group("1 Models", (-20, -70, 640, 720)), Group("2 What you change", (-20, 680, 640, 740))]
@@ -199,26 +199,25 @@ def _sampling(task: Task, x: int) -> list[Node]:
     scheduled = {"model": Link(12, "output"), "scheduler": "simple", "steps": Link(13, "output"), "denoise": 1}
     return [
         Node(10, "PrimitiveInt", (x, 0), (240, 90), {"value": STEPS}, "Steps without turbo"),
-        Node(11, "PrimitiveInt", (x, 140), (240, 90), {"value": task.turbo}, "Steps with turbo"),
+        Node(11, "PrimitiveInt", (x, 160), (240, 90), {"value": task.turbo}, "Steps with turbo"),
         Node(12, "ComfySwitchNode", (x + 260, 0), (260, 90), model, "Model: turbo or not"),
-        Node(13, "ComfySwitchNode", (x + 260, 140), (260, 90), steps, "Steps: turbo or not"),
-        Node(14, "RandomNoise", (x, 370), (260, 90), {"noise_seed": 20260901}),
-        Node(15, "BasicGuider", (x, 510), (260, 50), guided),
-        Node(16, "KSamplerSelect", (x, 610), (260, 60), {"sampler_name": "res_multistep"}),
-        Node(17, "BasicScheduler", (x, 720), (260, 110), scheduled),
-        Node(18, "SamplerCustomAdvanced", (x + 280, 370), (240, 130), sampled),
+        Node(13, "ComfySwitchNode", (x + 260, 160), (260, 90), steps, "Steps: turbo or not"),
+        Node(14, "RandomNoise", (x, 390), (260, 90), {"noise_seed": 20260901}),
+        Node(15, "BasicGuider", (x, 530), (260, 50), guided),
+        Node(16, "KSamplerSelect", (x, 630), (260, 60), {"sampler_name": "res_multistep"}),
+        Node(17, "BasicScheduler", (x, 740), (260, 110), scheduled),
+        Node(18, "SamplerCustomAdvanced", (x + 280, 390), (240, 130), sampled),
     ]
 
 
 def _video(task: Task, x: int) -> list[Node]:
-    left = x - 600
     made = {"images": Link(19, "IMAGE"), "audio": Link(20, "AUDIO"), "fps": 24, "bit_depth": 8}
     saved = {"video": Link(21, "VIDEO"), "filename_prefix": task.saved}
     return [
-        Node(19, "VAEDecode", (left, 950), (240, 50), {"samples": Link(18, "output"), "vae": Link(4, "VAE")}),
-        Node(20, "VAEDecodeAudio", (left, 1050), (240, 50), {"samples": Link(18, "output"), "vae": Link(5, "VAE")}),
-        Node(21, "CreateVideo", (left + 280, 950), (240, 110), made),
-        Node(22, "SaveVideo", (x, 0), (700, 760), saved),
+        Node(19, "VAEDecode", (x, 0), (280, 50), {"samples": Link(18, "output"), "vae": Link(4, "VAE")}),
+        Node(20, "VAEDecodeAudio", (x, 110), (280, 50), {"samples": Link(18, "output"), "vae": Link(5, "VAE")}),
+        Node(21, "CreateVideo", (x + 400, 0), (300, 110), made),
+        Node(22, "SaveVideo", (x, 300), (700, 760), saved),
     ]
 
 
@@ -226,4 +225,4 @@ def _note(name: str, task: Task) -> Node:
     files = {"model": task.model, "lora": task.lora, "turbo": task.turbo, "steps": STEPS}
     files |= {"encoder": ENCODER, "video_vae": VIDEO_VAE, "audio_vae": AUDIO_VAE}
     text = workflow_texts.note(name, **files)
-    return Node(28, "MarkdownNote", (-580, -40), (520, 1000), {"text": text}, "About this workflow")
+    return Node(28, "MarkdownNote", (-580, -40), (520, 900), {"text": text}, "About this workflow")

@@ -22,6 +22,7 @@ import layout
 import setup
 
 H3_NODES = "MiniMaxH3ReferenceToVideo"
+BASE = layout.OUTPUT / "workflows" / "base"
 
 
 def main() -> int:
@@ -40,6 +41,7 @@ def _arguments() -> argparse.Namespace:
 
 def run(host: Path, write: bool = False, record: bool = False, date: str | None = None) -> int:
     """Prints a table; returns 1 when a row fails. Raises ValueError, ServerError."""
+    import comfy_install
     import workflow_conditioning
     import workflow_definitions
     import workflow_files
@@ -67,6 +69,7 @@ def run(host: Path, write: bool = False, record: bool = False, date: str | None 
             found = {name: workflow_conditioning.measure(server, graph, set(info))[1] for name, graph in graphs.items()}
             workflow_conditioning.save(found, server.version, _date(host, date))
         collect(workflow_rows.encode_rows(server, graphs, set(info), measured))
+    comfy_install.unlink_packs(BASE)  # a link back to the clone is no place for tools that walk output/
     return _close(rows, measured, server.version, time.monotonic() - started)
 
 
@@ -98,13 +101,12 @@ def _server(host: Path):
     from comfy_server import ComfyServer
     from workflow_encode import CHECKPOINT
 
-    base = layout.OUTPUT / "workflows" / "base"
-    comfy_install.prepare_base(base)
-    folder = base / "models" / "text_encoders" / CHECKPOINT.rstrip("/")
+    comfy_install.prepare_base(BASE)
+    folder = BASE / "models" / "text_encoders" / CHECKPOINT.rstrip("/")
     if demo_checkpoint.make_folder(folder, given_checkpoint.bundled_tokenizer(host)):
         print(f"workflows: made the demo checkpoint in {folder}", flush=True)
     folders = {"custom_nodes": [Path(__file__).with_name("host_nodes")]}
-    return ComfyServer(host, base=base, log=layout.LOGS / "workflows.log", model_folders=folders)
+    return ComfyServer(host, base=BASE, log=layout.LOGS / "workflows.log", model_folders=folders)
 
 
 def _record_definitions(host: Path, info: dict, version: str, date: str | None) -> None:
