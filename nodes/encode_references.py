@@ -69,14 +69,18 @@ class EncodeReferences(io.ComfyNode):
         shared = [name for name in inputs if name not in ("clip", "prompt")]
         request_of = prompt_lists.once_each(_request, *shared)
         requests = [request_of(row) for row in rows]
+        log_once(NODE, (line for r in requests for line in r.alpha))
+        node_id = cls.hidden.unique_id if cls.hidden else None
+        # before the long part: sizes and what they cost, in time to press Stop
+        if known := report.of_list([r.facts for r in requests], [r.warnings for r in requests]):
+            report.show(node_id, known)
         asks = [Ask(row["clip"], row["prompt"], r.asked) for row, r in zip(rows, requests, strict=True)]
         done = encode_all(asks, NODE)
         values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
         positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
-        log_once(NODE, (line for r in requests for line in r.alpha))
-        warned = [[*r.warnings, *r.alpha, *d.notes] for r, d in zip(requests, done, strict=True)]
+        warned = [[*r.warnings, *d.notes] for r, d in zip(requests, done, strict=True)]
         said = [[d.summary, *r.facts, *d.details] for r, d in zip(requests, done, strict=True)]
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said, warned))
+        ui = report.show(node_id, report.of_list(said, warned))
         latents = [empty_latent(r.target) for r in requests]
         return io.NodeOutput(positive, latents, [each.presentation for each in done], ui=ui)
 
@@ -88,8 +92,8 @@ class _Request:
     target: Target
     prepared: list[Prepared]
     asked: Mapping[str, Any]
-    warnings: list[str]
     alpha: list[str]
+    warnings: list[str]
     facts: list[str]
 
 
@@ -101,9 +105,10 @@ def _request(row: Mapping[str, Any]) -> _Request:
     items = [*socket_items(*(gathered(row, group) for group in GROUPS)), *chain]
     prepared = prepare(items, target, size_mode, rgb(colour, f"{NODE}, alpha_colour"))
     vaes = row.get("vae"), row.get("audio_vae")
-    warnings = [*reference_warnings(prepared, *vaes), *report.about_target(target, *size)]
-    alpha, facts = about_alpha(items, colour), describe_references(prepared, size_mode, *vaes)
-    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, warnings, alpha, facts)
+    alpha = about_alpha(items, colour)
+    warnings = [*reference_warnings(prepared, *vaes), *report.about_target(target, *size), *alpha]
+    facts = describe_references(prepared, size_mode, *vaes)
+    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, alpha, warnings, facts)
 
 
 def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:

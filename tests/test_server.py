@@ -27,6 +27,10 @@ NODES = {
         "Encode Video Keyframes (H3TE)",
         ["CONDITIONING", "LATENT", "STRING", "INT", "INT", "INT"],
     ),
+    "H3TEReferenceImage": ("Reference Image (H3TE)", ["H3TE_REFERENCES"]),
+    "H3TEReferenceVideo": ("Reference Video (H3TE)", ["H3TE_REFERENCES"]),
+    "H3TEReferenceAudio": ("Reference Audio (H3TE)", ["H3TE_REFERENCES"]),
+    "H3TEKeyframe": ("Keyframe (H3TE)", ["H3TE_KEYFRAMES"]),
     "H3TECheckpointDoctor": ("MiniMax H3 Checkpoint Doctor (H3TE)", ["STRING", "IMAGE"]),
     "H3TEEncoderOptions": ("MiniMax H3 Encoder Options (H3TE)", ["OPTIONS"]),
 }

@@ -32,11 +32,18 @@ def write_video(
             container.mux(stream.encode(av.VideoFrame.from_ndarray(picture, format="rgb24")))
         container.mux(stream.encode())
         if sound is not None:
-            _write_tone(container, sound, tone)
+            _mux_tone(container, sound, tone)
     return file
 
 
-def _write_tone(container, stream, seconds: float) -> None:
+def write_tone(file: Path, seconds: float) -> Path:
+    """A file without pictures."""
+    with av.open(str(file), "w") as container:
+        _mux_tone(container, container.add_stream("aac", rate=RATE, layout="mono"), seconds)
+    return file
+
+
+def _mux_tone(container, stream, seconds: float) -> None:
     wave = np.sin(np.arange(round(seconds * RATE)) / 20).astype(np.float32)
     frame = av.AudioFrame.from_ndarray(wave[None], format="fltp", layout="mono")
     frame.sample_rate, frame.pts = RATE, 0

@@ -45,13 +45,15 @@ def decode(video: Any, where: str) -> Decoded:
             f"{where}: expected a video that can be decoded, got {type(error).__name__}: {error}. Check the file, or "
             "convert it to mp4."
         ) from error
-    fps = checked_rate(parts.frame_rate, f"{where}, video")
     total = len(parts.images)
+    if not total:
+        raise ValueError(f"{where}: expected a video with pictures, got none. Check the file, or the trim before it.")
+    fps = checked_rate(parts.frame_rate, f"{where}, video")
     frames = parts.images[: _reach(fps)]
     alpha = getattr(parts, "alpha", None)  # of newer releases, beside the colours
     if alpha is not None:
         frames = torch.cat([frames, alpha[: len(frames)]], dim=-1)
-    elif frames.shape[-1] == 3 and total:
+    elif frames.shape[-1] == 3:
         frames = to_uint8(frames, 4, where)  # a quarter of the floats, of which ComfyUI would keep every frame
     return Decoded(frames, total, fps, parts.audio)
 
