@@ -273,6 +273,17 @@ def test_list_of_pictures_is_prepared_apart(encode, encode_list):
     assert outputs[5] == [22, 39]
 
 
+def test_prompts_of_the_same_keyframes_ask_with_the_very_same_pictures(encode_list, monkeypatch):
+    """By that they are presented, and seen by the vision tower, once."""
+    from h3te.nodes import encode_keyframes
+
+    asked, encode_all = [], encode_keyframes.encode_all
+    monkeypatch.setattr(encode_keyframes, "encode_all", lambda asks, node: asked.extend(asks) or encode_all(asks, node))
+    first, other = picture(1), picture(2)
+    encode_list(prompt=["a fox", "a hen", "an owl"], first_frame=[first, first, other])
+    assert [ask.references is asked[0].references for ask in asked] == [True, True, False]
+
+
 def test_list_of_chains_gives_each_prompt_its_own(encode_list, item):
     one, two = (item(picture(1), 3),), (item(picture(2), 9), item(picture(3), 4))
     outputs, _ = encode_list(prompt=["a fox", "a hen"], vae=[StandInVAE()], keyframes=[one, two])
