@@ -63,6 +63,8 @@ def row(found: Mapping[str, Sequence[dict]]) -> dict:
         "to_floor": {part: _part_ratio(ours, floor, part) for part in floor[0]["parts"]},
         "beyond": {side: median(found[side], "beyond") if known else None for side in SIDES[:2]},
         "beyond_to_official": ratio(ours, official, "beyond") if known else None,
+        "warmed": {side: median(found[side], "warmed") for side in SIDES[:2]},
+        "cpu_to_official": ratio(ours, official, "cpu_seconds"),
         "peak": {side: median(found[side], "peak") for side in SIDES[:2]},
         "load_seconds": {side: median(found[side], "load_seconds") for side in SIDES[:2]},
         "parts": {side: _parts(found[side]) for side in SIDES},

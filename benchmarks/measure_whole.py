@@ -3,8 +3,9 @@
     measure_whole.py ours|official|floor FOLDER prompt|keyframes|references --layers 4 --tokenizer FOLDER [--out HIDDEN]
 
 Weights are loaded and every page of them is touched, a small request with a picture is encoded, then the clock starts.
-`seconds`: the median of --repeats; `parts`: of that one; `beyond`: peak resident memory during the first one above what
-was resident with the weights touched (Linux only, else null). Ids and hidden states are written to --out.
+`seconds`: the median of --repeats; `parts` and `cpu_seconds` (of all threads): of that one; `beyond`: peak resident
+memory during the first one above what was resident with the weights touched (Linux only, else null), `warmed` what the
+warm-up left of that. Ids and hidden states are written to --out.
 """
 
 from __future__ import annotations
@@ -37,20 +38,21 @@ def measure(
     base = resident()
     peer.encode(*WARM_UP.request())
     request, timed = shape.request(), []
-    known = restart_peak()
+    known, warmed = restart_peak(), resident()
     for i in range(repeats):
         peer.watch.restart()
-        started = time.perf_counter()
+        started, worked = time.perf_counter(), time.process_time()
         ids, hidden = peer.encode(*request)
         seconds = time.perf_counter() - started
-        timed.append((seconds, peer.watch.parts(seconds)))
+        timed.append((seconds, time.process_time() - worked, peer.watch.parts(seconds)))
         if i == 0:
             beyond = peak() - base if known else None
     if out is not None:
         save_file({"ids": ids.cpu(), "hidden": hidden.cpu().contiguous()}, out)
-    seconds, parts = sorted(timed, key=lambda found: found[0])[repeats // 2]
-    memory = {"beyond": beyond, "peak": peak(), "weights": weights, "loaded": base}
-    return {"seconds": seconds, "parts": parts, "tokens": len(ids), "load_seconds": load_seconds, **memory}
+    seconds, cpu_seconds, parts = sorted(timed, key=lambda found: found[0])[repeats // 2]
+    times = {"seconds": seconds, "cpu_seconds": cpu_seconds, "load_seconds": load_seconds, "parts": parts}
+    memory = {"beyond": beyond, "warmed": warmed - base, "peak": peak(), "weights": weights, "loaded": base}
+    return {"tokens": len(ids), **times, **memory}
 
 
 def _floor(peer: Ours, shape: Shape, repeats: int) -> dict:
