@@ -14,7 +14,7 @@ from typing import Any
 
 from workflow_definitions import OURS, Definitions, Input
 
-HOST_VERSION, GROUP_COLOUR = "0.33.0", "#3f789e"
+GROUP_COLOUR = "#3f789e"
 YOURS = {"color": "#322", "bgcolor": "#533"}  # the nodes that people change
 _NAMESPACE = uuid.UUID("6f1c1f5e-7a58-4c8e-9d0b-5a2d9e6b7c31")
 
@@ -191,7 +191,9 @@ class Graph:
         if node.kind == "MarkdownNote":
             return {}
         ours = node.kind.startswith(OURS)
-        found = {"cnr_id": "minimax-h3-text-encoder"} if ours else {"cnr_id": "comfy-core", "ver": HOST_VERSION}
+        found = (
+            {"cnr_id": "minimax-h3-text-encoder"} if ours else {"cnr_id": "comfy-core", "ver": self.definitions.comfyui}
+        )
         found["Node name for S&R"] = node.kind
         if node.directory:
             name = next(value for value in node.inputs.values() if isinstance(value, str))
