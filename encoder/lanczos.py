@@ -1,8 +1,9 @@
 """A part of a resized picture, without the rest of it.
 
 Contract: the bytes that PIL's LANCZOS resize of uint8 gives there. PIL resizes along x, rounds to uint8, then along y
-(Pillow 13 swaps the two only where the height shrinks much more than the width, which no covering does); each output
-pixel is a weighted sum of source pixels around its centre, with weights rounded to 22 binary digits.
+(recent Pillow begins with y for some pictures that are much higher than wide or lose most of their height; here x is
+always first, as it was when the model was released). Each output pixel is a weighted sum of source pixels around its
+centre, with weights rounded to 22 binary digits.
 """
 
 from __future__ import annotations
