@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from h3te_tests.comfy_host import (  # noqa: F401 (fixtures)
@@ -121,6 +122,7 @@ def test_flat_picture_is_refused_at_its_own_node(nodes):
         ({"waveform": torch.zeros(1, 2, 9), "sample_rate": 0}, "expected AUDIO with a sample rate in Hz, got 0"),
         ({"waveform": torch.zeros(1, 2, 9), "sample_rate": math.nan}, "a sample rate in Hz, got nan"),
         ({"waveform": torch.zeros(1, 2, 9), "sample_rate": -1}, "a sample rate in Hz, got -1"),
+        ({"waveform": torch.zeros(1, 2, 9), "sample_rate": 44100.5}, r"a sample rate in Hz, got 44100\.5"),
         ({"waveform": torch.zeros(1, 2, 9)}, "a sample rate in Hz, got None"),
         ({"sample_rate": 32000}, "expected AUDIO with one waveform"),
         (torch.zeros(1, 2, 9), "expected AUDIO with one waveform .* got Tensor"),
@@ -144,10 +146,11 @@ def test_what_is_no_sound_is_refused_at_its_node_and_on_every_socket(nodes, enco
 
 
 def test_mono_and_other_sample_rates_reach_the_audio_vae_at_its_own_rate(nodes, encode):
-    mono = {"waveform": torch.zeros(1, 1, 8000), "sample_rate": 8000}
-    chain = nodes.audio(mono, references=nodes.image(picture(1)))
-    conditioning, _ = encode(references=chain, vae=StandInVAE(), audio_vae=StandInAudioVAE())
-    assert conditioning[0][1]["minimax_refs"][1]["ref_audio_t"] == 40
+    for rate in (8000, 8000.0, np.int64(8000), 32000, 44100):
+        mono = {"waveform": torch.zeros(1, 1, int(rate)), "sample_rate": rate}
+        chain = nodes.audio(mono, references=nodes.image(picture(1)))
+        conditioning, _ = encode(references=chain, vae=StandInVAE(), audio_vae=StandInAudioVAE())
+        assert conditioning[0][1]["minimax_refs"][1]["ref_audio_t"] == 40
 
 
 @pytest.fixture

@@ -93,5 +93,5 @@ def encode_sound(audio_vae: Any, sound: Mapping[str, Any], where: str) -> torch.
     if sound["sample_rate"] != rate:
         import torchaudio  # comes with ComfyUI; needed for resampling alone
 
-        waveform = torchaudio.functional.resample(waveform, sound["sample_rate"], rate)
+        waveform = torchaudio.functional.resample(waveform, int(sound["sample_rate"]), rate)
     return audio_vae.encode(waveform.movedim(1, -1))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import torch
@@ -114,7 +115,7 @@ def checked_waveform(sound: Any, where: str) -> torch.Tensor:
     if not bool(waveform.isfinite().all()):
         raise ValueError(f"{where}: expected finite sound, got NaN or infinity. Check the node that made it.")
     rate = sound.get("sample_rate")
-    if not (isinstance(rate, (int, float)) and 1 <= rate < math.inf):
+    if not (isinstance(rate, Real) and 1 <= rate < math.inf and float(rate).is_integer()):
         raise ValueError(f"{where}: expected AUDIO with a sample rate in Hz, got {rate}. Check the node that made it.")
     return waveform
 
