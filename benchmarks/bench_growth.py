@@ -16,12 +16,12 @@ import charts
 import layout
 import numpy as np
 from given_checkpoint import bundled_tokenizer
-from rounds import median, run, take_turns
+from rounds import GIVE_BACK, median, run, take_turns
 from verdict import Target, Verdict, at_most
 from wide_files import bf16_folder
 
 LAYERS = 1
-SIZES = {"text": (256, 512, 1024, 2048, 4096, 8192, 16384), "picture": (512, 1024, 1536, 2048)}
+SIZES = {"text": (256, 512, 1024, 2048, 4096, 8192, 16384), "picture": (512, 768, 1024, 1536, 2048)}
 UNITS = {"text": "tokens", "picture": "patches"}
 ROUNDS = 3  # at most
 LIMIT_SECONDS = 1800
@@ -37,30 +37,31 @@ def bench(rounds: int, host: Path) -> Verdict:
         print(f"  {name} ", end="", flush=True)
         measured = partial(run, "measure_growth.py", name, limit=LIMIT_SECONDS)
         cases = {str(size): partial(measured, size, folder, *options) for size in sizes}
-        series[name] = of_series(take_turns(cases, min(rounds, ROUNDS)))
+        timed = take_turns(cases, min(rounds, ROUNDS))
+        frugal = {size: partial(case, environment=GIVE_BACK) for size, case in cases.items()}
+        series[name] = of_series(timed, take_turns(frugal, 1))
     if all(of["bytes"] is not None for of in series.values()):
         charts.growth(series, PICTURE)
     targets = [target(name, of) for name, of in series.items()]
     return Verdict("growth", lines(series), targets, {"layers": LAYERS, **series})
 
 
-def of_series(found: Mapping[str, Sequence[dict]]) -> dict:
+def of_series(timed: Mapping[str, Sequence[dict]], frugal: Mapping[str, Sequence[dict]]) -> dict:
     """tokens, seconds, bytes (None where memory is not known) and their fits."""
-    rounds = list(found.values())
-    tokens = [of[0]["tokens"] for of in rounds]
-    seconds = [median(of, "seconds") for of in rounds]
-    known = all(of[0]["bytes"] is not None for of in rounds)
-    held = [median(of, "bytes") for of in rounds] if known else None
-    fits = {"seconds": fit(tokens, seconds), "bytes": fit(tokens, held) if known else None}
+    tokens = [of[0]["tokens"] for of in timed.values()]
+    seconds = [median(of, "seconds") for of in timed.values()]
+    held = [of[0]["bytes"] for of in frugal.values()]
+    held = None if None in held else held
+    fits = {"seconds": fit(tokens, seconds), "bytes": None if held is None else fit(tokens, held, relative=False)}
     return {"tokens": tokens, "seconds": seconds, "bytes": held, "fit": fits}
 
 
-def fit(sizes: Sequence[int], values: Sequence[float]) -> dict[str, float]:
-    """Least squares of constant + linear n + quadratic n**2, relative to the values."""
+def fit(sizes: Sequence[int], values: Sequence[float], relative: bool = True) -> dict[str, float]:
+    """Least squares of constant + linear n + quadratic n**2; relative: errors count in proportion to the values."""
     n, wanted = np.asarray(sizes, float), np.asarray(values, float)
-    scale = n.max()  # columns of like size: n**2 of thousands would drown the rest
-    columns = np.stack([np.ones_like(n), n / scale, (n / scale) ** 2], axis=1) / wanted[:, None]
-    found = np.linalg.lstsq(columns, np.ones_like(n), rcond=None)[0] / scale ** np.arange(3)
+    scale, weight = n.max(), 1 / wanted if relative else np.ones_like(n)
+    columns = np.stack([np.ones_like(n), n / scale, (n / scale) ** 2], axis=1)  # of like size
+    found = np.linalg.lstsq(columns * weight[:, None], wanted * weight, rcond=None)[0] / scale ** np.arange(3)
     return dict(zip(("constant", "linear", "quadratic"), map(float, found), strict=True))
 
 

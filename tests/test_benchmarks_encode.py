@@ -166,7 +166,10 @@ def test_table_and_chart_show_every_request(tmp_path):
 
 def test_rounds_become_medians_and_ratios_of_rounds(measured):
     rounds = {side: [found] * 3 for side, (found, _) in measured.items()}
-    found = bench_encode.row(rounds)
+    frugal = {side: [measured[side][0] | {"beyond": size}] for side, size in (("ours", 3), ("official", 4))}
+    found = bench_encode.row(rounds, frugal)
+    if measured["ours"][0]["beyond"] is not None:
+        assert found["beyond_to_official"] == 0.75 and found["beyond"] == {"ours": 3, "official": 4}
     assert found["to_official"] == pytest.approx(found["seconds"]["ours"] / found["seconds"]["official"])
     assert found["to_floor"].keys() == {"decoder", "vision", "mergers"}
     json.dumps(found)

@@ -19,8 +19,9 @@ import measure_growth
 SIZES = (256, 512, 1024, 2048, 4096)
 
 
-def test_fit_finds_the_terms_of_a_curve():
-    found = bench_growth.fit(SIZES, [7 + 3e-3 * n + 2e-7 * n**2 for n in SIZES])
+@pytest.mark.parametrize("relative", [True, False])
+def test_fit_finds_the_terms_of_a_curve(relative):
+    found = bench_growth.fit(SIZES, [7 + 3e-3 * n + 2e-7 * n**2 for n in SIZES], relative)
     assert found == pytest.approx({"constant": 7, "linear": 3e-3, "quadratic": 2e-7})
 
 
@@ -28,7 +29,7 @@ def series(square: float | None) -> dict:
     """What a request of each size takes when its memory has a quadratic term of `square` bytes."""
     held = [None if square is None else 4e6 + 1e5 * n + square * n**2 for n in SIZES]
     found = {str(n): [{"tokens": n, "seconds": 1e-3 * n, "bytes": held[i]}] * 3 for i, n in enumerate(SIZES)}
-    return bench_growth.of_series(found)
+    return bench_growth.of_series(found, found)
 
 
 @pytest.mark.parametrize(("square", "met"), [(0, True), (0.2, True), (1, False), (4, False), (None, None)])
