@@ -15,6 +15,7 @@ import torch
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
+CLIP_LOADER_VALUES = ("default", "minimax")  # what CLIPLoader saved in this place, when only the node's type was changed
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -30,14 +31,19 @@ def _count(kind: str) -> int:
     return module.device_count() if module is not None and module.is_available() else 0
 
 
-def pick_devices(choice: str) -> tuple[torch.device, torch.device]:
-    """(load device, offload device). Raises ValueError for a device that this machine lacks."""
-    if choice not in device_options():
+def check_device(choice: str) -> None:
+    """Raises ValueError for a device that this machine lacks."""
+    if choice not in (*device_options(), *CLIP_LOADER_VALUES):
         raise ValueError(
             f"Load MiniMax H3 Text Encoder (H3TE): expected device to be one of {', '.join(device_options())}, "
             f"got {choice!r}. Choose auto."
         )
-    if choice == AUTO:
+
+
+def pick_devices(choice: str) -> tuple[torch.device, torch.device]:
+    """(load device, offload device). Raises as `check_device`."""
+    check_device(choice)
+    if choice in (AUTO, *CLIP_LOADER_VALUES):
         return comfy.model_management.text_encoder_device(), comfy.model_management.text_encoder_offload_device()
     device = torch.device(choice)
     offload = device if device.type == "cpu" else comfy.model_management.text_encoder_offload_device()
