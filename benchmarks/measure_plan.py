@@ -2,9 +2,10 @@
 
     measure_plan.py FOLDER SHAPE --layers 2 --tokenizer FOLDER
 
-Weights are mapped, so that they are not private memory: what is measured is the most anonymous memory during the encode
-above what there was when the request was prepared (Linux only, else null), sampled every few milliseconds and after
-every operation of torch. `kept`: what is above that still when the result is gone.
+What is measured is the system's own high-water mark of resident memory during the encode, above what was resident
+before it (Linux only, else null): a sample every few milliseconds misses the largest moments of short requests. Weights
+are mapped, and all of them were touched before, so that they do not count. `kept`: private memory that is still there
+when the result is gone.
 """
 
 from __future__ import annotations
@@ -16,9 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from memory_peak import MemoryPeak, private
+from memory_peak import peak, private, reset_peak, resident
 from pack import h3te_module
-from torch.utils._python_dispatch import TorchDispatchMode
 
 WORDS = "a red fox runs through deep snow at dawn while the old harbour sleeps "
 
@@ -57,19 +57,6 @@ SHAPES: dict[str, Callable[[], tuple[str, list]]] = {
 }
 
 
-class AfterEachOperation(TorchDispatchMode):
-    """Calls `look()` while an operation's operands and its result are both there."""
-
-    def __init__(self, look: Callable[[], None]):
-        super().__init__()
-        self.look = look
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        result = func(*args, **(kwargs or {}))
-        self.look()
-        return result
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Measure one request against its plan.")
     parser.add_argument("folder", type=Path)
@@ -79,19 +66,26 @@ def main() -> None:
     parsed = parser.parse_args()
     encoder = h3te_module("encoder").load_encoder(parsed.folder, tap_layer=parsed.layers, tokenizer=parsed.tokenizer)
     encoder.materialise()
-    encoder.encode("warm up")
+    encoder.encode("warm up", [picture(64, 64)])
     prompt, references = SHAPES[parsed.shape]()
     presentation = h3te_module("encoder.presentation").present(prompt, references)
+    tokens = len(_touched(encoder, presentation))
     plan_request = h3te_module("nodes.host.memory").plan_request
-    first, started = private(), time.perf_counter()
-    with MemoryPeak() as memory, AfterEachOperation(memory.look):
-        done = encoder.encode_presentation(presentation)
-    seconds, tokens = time.perf_counter() - started, len(done.token_ids)
     plan = plan_request(encoder.config, presentation, tokens, encoder.dtype, device=encoder.device)
+    known, first, started = reset_peak(), (resident(), private()), time.perf_counter()
+    done = encoder.encode_presentation(presentation)
+    seconds, most = time.perf_counter() - started, peak() - first[0]
     del done
-    kept = None if first is None else private() - first
-    print(json.dumps({"tokens": tokens, "plan": plan.activations, "peak": memory.private, "kept": kept,
+    kept = None if first[1] is None else private() - first[1]
+    print(json.dumps({"tokens": tokens, "plan": plan.activations, "peak": most if known else None, "kept": kept,
                       "seconds": seconds}))  # fmt: skip
+
+
+def _touched(encoder, presentation) -> torch.Tensor:
+    """The request's ids; their rows of the token table are mapped in afterwards."""
+    ids = h3te_module("encoder.tokens").tokenize(presentation, encoder.tokenizer).ids
+    encoder.model.language_model.embed_tokens(ids, encoder.device, encoder.dtype)
+    return ids
 
 
 if __name__ == "__main__":

@@ -97,10 +97,14 @@ class Decoder(nn.Module):
         return self.decode([EmbeddedSequence(hidden, rotary, placements)], on_layer)[0]
 
     def decode(
-        self, sequences: Sequence[EmbeddedSequence], on_layer: Callable[[int], None] | None = None
+        self,
+        sequences: Sequence[EmbeddedSequence],
+        on_layer: Callable[[int], None] | None = None,
+        lend_once: bool = False,
     ) -> list[torch.Tensor]:
-        """Several sequences in one pass over the weights; each gives to the bit what it gives alone."""
-        with Pager([[layer] for layer in self.layers], sequences[0].hidden.device) as pager:
+        """Several sequences in one pass over the weights; each gives to the bit what it gives alone. lend_once: each
+        weight is borrowed and unpacked once for all of them."""
+        with Pager([[layer] for layer in self.layers], sequences[0].hidden.device, lend_once) as pager:
             for i, layer in enumerate(self.layers):
                 pager.turn_to(i)
                 for sequence in sequences:
@@ -114,5 +118,5 @@ class Decoder(nn.Module):
         """Level i is added after layer i. The last layer's own level would be added after
         `hidden_states[tap_layer]` is taken, so it is left out."""
         for place in sequence.placements:
-            if layer < min(len(self.layers) - 1, len(place.features.deepstack)):
-                sequence.hidden[place.start : place.stop] += place.rows(place.features.deepstack[layer])
+            if layer < min(len(self.layers) - 1, len(place.deepstack)):
+                sequence.hidden[place.start : place.stop] += place.rows(place.deepstack[layer])

@@ -3,7 +3,9 @@
 Contract: `EncodePass(tree, config, requests, ...)` checks that pads and pictures agree, before anything is computed;
 `run(progress)` gives the hidden states [S, D] of each request, to the bit what it would be alone. All pictures of all
 requests go through the tower together, each modality of each request as one call ("official") or each reference as one
-("per_reference").
+("per_reference"); requests that hold the very same `Patches` share the calls and the features. With `lend_once` a
+weight that several requests use is borrowed and unpacked once for all of them (loans.py): faster, and a whole layer's
+matrices are there together.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class EncodePass:
         device: torch.device,
         dtype: torch.dtype,
         vision_packing: str,
+        lend_once: bool = True,
     ):
         if vision_packing not in VISION_PACKINGS:
             raise ValueError(
@@ -61,51 +64,62 @@ class EncodePass:
         self.tree, self.config, self.requests = tree, config, requests
         self.device, self.dtype = device, dtype
         self.apart = vision_packing == "per_reference"
+        self.lend_once = lend_once and len(requests) > 1
         merge = config.vision.spatial_merge_size if config.vision else 1
         self.blocks = [find_blocks(r.ids, r.grids["image"], r.grids["video"], merge) for r in requests]
 
     def run(self, progress: Progress | None) -> list[torch.Tensor]:
         decoder, depth = self.tree.language_model, self._vision_depth()
         steps = Steps(progress, depth + len(decoder.layers))
-        features = self._see(steps) if depth else [{} for _ in self.requests]
-        sequences = [
-            self._embedded(request, blocks, seen)
-            for request, blocks, seen in zip(self.requests, self.blocks, features, strict=True)
-        ]
-        return decoder.decode(sequences, lambda i: steps(f"layer {i + 1} of {len(decoder.layers)}"))
+        sequences = self._sequences(self._see(steps) if depth else {})
+        return decoder.decode(
+            sequences, lambda i: steps(f"layer {i + 1} of {len(decoder.layers)}"), lend_once=self.lend_once
+        )
 
     def _vision_depth(self) -> int:
         return self.config.vision.depth if any(request.sees for request in self.requests) else 0
 
-    def _see(self, steps: Steps) -> list[dict[str, VisionFeatures]]:
-        """The features of each request by modality."""
+    def _see(self, steps: Steps) -> dict[int, VisionFeatures]:
+        """The features of each `Patches`, by its id; the requests hold it, so that no other takes that id."""
         tower = self.tree.visual
+        given = {id(patches): patches for request in self.requests for patches in request.patches.values() if patches}
         owners, calls = [], []
-        for number, request in enumerate(self.requests):
-            for modality, patches in request.patches.items():
-                if patches is not None:
-                    parts = self._calls(patches, request.grids[modality])
-                    owners += [(number, modality)] * len(parts)
-                    calls += parts
-        seen = tower.see(calls, lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"))
-        found: list[dict[str, list[VisionFeatures]]] = [{} for _ in self.requests]
-        for (number, modality), features in zip(owners, seen, strict=True):
-            found[number].setdefault(modality, []).append(features)
-        return [{modality: join_features(each) for modality, each in request.items()} for request in found]
+        for owner, patches in given.items():
+            parts = self._calls(patches)
+            owners += [owner] * len(parts)
+            calls += parts
+        seen = tower.see(
+            calls, lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"), lend_once=self.lend_once
+        )
+        del calls
+        found: dict[int, list[VisionFeatures]] = {owner: [] for owner in given}
+        for owner in owners:
+            found[owner].append(seen.pop(0))
+        # joining copies: what was joined is let go before the next
+        return {owner: join_features(found.pop(owner)) for owner in given}
 
-    def _calls(self, patches: Patches, grids: list[Grid]) -> list[tuple[torch.Tensor, list[Grid]]]:
-        pixels = patches.pixel_values.to(device=self.device, dtype=self.dtype)
+    def _calls(self, patches: Patches) -> list[tuple[torch.Tensor, list[Grid]]]:
+        pixels, grids = patches.pixel_values.to(device=self.device, dtype=self.dtype), grid_list(patches)
         if not self.apart:
             return [(pixels, grids)]
         sizes = [t * h * w for t, h, w in grids]
         return [(part, [grid]) for part, grid in zip(pixels.split(sizes), grids, strict=True)]
 
+    def _sequences(self, seen: Mapping[int, VisionFeatures]) -> list[EmbeddedSequence]:
+        return [
+            self._embedded(request, blocks, {m: seen[id(p)] for m, p in request.patches.items() if p})
+            for request, blocks in zip(self.requests, self.blocks, strict=True)
+        ]
+
     def _embedded(
         self, request: Request, blocks: list[Block], features: Mapping[str, VisionFeatures]
     ) -> EmbeddedSequence:
-        placements = [Placement(b.start, b.stop, b.offset, features[b.modality]) for b in blocks]
         hidden = self.tree.language_model.embed_tokens(request.ids, self.device, self.dtype)  # [S, D]
-        for place in placements:
-            hidden[place.start : place.stop] = place.rows(place.features.merged)
+        placements = []
+        for block in blocks:
+            seen = features[block.modality]
+            place = Placement(block.start, block.stop, block.offset, seen.deepstack)
+            hidden[place.start : place.stop] = place.rows(seen.merged)
+            placements.append(place)
         positions = position_ids(len(request.ids), blocks)
         return EmbeddedSequence(hidden, text_rotary(positions, self.config.text, self.device, self.dtype), placements)

@@ -1,7 +1,8 @@
 """The leaf modules: each owns one weight (and bias) and computes with it wherever it happens to be.
 
 Contract: all numerics of the encoder happen in `forward` here; the only device code is `with self.borrow(x) as (weight,
-bias)`, which yields both on `x.device` in the dtype they are stored in. A host injects its own `Leaf` base class
+bias)`, which yields both on `x.device` in the dtype they are stored in; `lend` calls it, once for each use or once for
+several (loans.py). A host injects its own `Leaf` base class
 through `ops` (ComfyUI's casting and LoRA live there). A packed weight is lent as it is stored, one uint8 blob or its
 named parts, and unpacked here, when it is used; a leaf that lends a floating matrix instead (with a LoRA in it) is
 taken at its word. Rounding follows the released model: RMSNorm reduces in float32, casts, then multiplies by the
@@ -10,8 +11,11 @@ weight; the position table is interpolated in float32 and cast by the caller whe
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +23,14 @@ from torch import nn
 
 from .leaf import CPU, Leaf, Rest
 from .packing import Packing, Parts, join, split, unpack
+
+
+class Lent(NamedTuple):
+    """A weight ready to compute with, its bias, and what the input is multiplied by first."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    input_scale: torch.Tensor | None
 
 
 class _Layer:
@@ -29,6 +41,38 @@ class _Layer:
 
     packing: Packing | None = None
     input_scale: torch.Tensor | None = None
+    _loans: ExitStack | None = None
+    _lent: Lent | None = None
+
+    @contextmanager
+    def lend(self, x: torch.Tensor, dtype: torch.dtype | None) -> Iterator[Lent]:
+        """Borrowed for x and unpacked: the weight in `dtype` (None: as stored, or float32 where it is packed), the bias
+        in that of x."""
+        if self._loans is None:
+            with self.borrow(x) as (weight, bias):
+                yield self._unpacked(weight, bias, x, dtype)
+            return
+        if self._lent is None:
+            borrow = getattr(self, "borrow_long", self.borrow)  # a foreign leaf may not know of loans that last
+            weight, bias = self._loans.enter_context(borrow(x.new_empty(0)))  # a loan must not hold on to the input
+            self._lent = self._unpacked(weight, bias, x, dtype)
+        yield self._lent
+
+    def lend_until(self, loans: ExitStack) -> None:
+        """Until `loans` closes, the weight is borrowed and unpacked once, at its first use."""
+        loans.callback(self._end_loan)
+        self._loans = loans
+
+    def _end_loan(self) -> None:
+        self._loans = self._lent = None
+
+    def _unpacked(self, weight: torch.Tensor | Parts, bias: torch.Tensor | None, x: torch.Tensor, dtype) -> Lent:
+        scale = None
+        if self.input_scale is not None and self.is_packed(weight):
+            scale = self.input_scale.to(device=x.device, dtype=x.dtype)
+        if dtype is not None or self.is_packed(weight):
+            weight = self.matrix(weight, dtype or torch.float32)
+        return Lent(weight, None if bias is None else bias.to(x.dtype), scale)
 
     def announce(self, packing: Packing) -> None:
         """The weight will come packed: its placeholder has the packed size from now on."""
@@ -75,10 +119,10 @@ class _LinearForward(_Layer):
     """y = x W^T + b; W [out, in]."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with self.borrow(x) as (weight, bias):
-            if self.input_scale is not None and self.is_packed(weight):
-                x = x * self.input_scale.to(device=x.device, dtype=x.dtype)
-            return F.linear(x, self.matrix(weight, x.dtype), None if bias is None else bias.to(x.dtype))
+        with self.lend(x, x.dtype) as lent:
+            if lent.input_scale is not None:
+                x = x * lent.input_scale
+            return F.linear(x, lent.weight, lent.bias)
 
 
 class _PatchProjectionForward(_Layer):
@@ -89,8 +133,8 @@ class _PatchProjectionForward(_Layer):
     """
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with self.borrow(x) as (weight, bias):
-            return F.linear(x, self.matrix(weight, x.dtype).flatten(1), bias.to(x.dtype))
+        with self.lend(x, x.dtype) as lent:
+            return F.linear(x, lent.weight.flatten(1), lent.bias)
 
 
 class _RMSNormForward(_Layer):
@@ -99,10 +143,10 @@ class _RMSNormForward(_Layer):
     eps = 1e-6
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with self.borrow(x) as (weight, _):
+        with self.lend(x, x.dtype) as lent:
             h = x.float()
             h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.eps)
-            return weight.to(x.dtype) * h.to(x.dtype)
+            return lent.weight * h.to(x.dtype)
 
 
 class _LayerNormForward(_Layer):
@@ -111,8 +155,8 @@ class _LayerNormForward(_Layer):
     eps = 1e-6
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        with self.borrow(x) as (weight, bias):
-            return F.layer_norm(x, weight.shape, weight.to(x.dtype), bias.to(x.dtype), self.eps)
+        with self.lend(x, x.dtype) as lent:
+            return F.layer_norm(x, lent.weight.shape, lent.weight, lent.bias, self.eps)
 
 
 class _PositionTableForward(_Layer):
@@ -122,10 +166,8 @@ class _PositionTableForward(_Layer):
     """
 
     def forward(self, x: torch.Tensor, taps: torch.Tensor, tap_weights: torch.Tensor) -> torch.Tensor:
-        with self.borrow(x) as (table, _):
-            if self.is_packed(table):
-                table = self.matrix(table, torch.float32)
-            return (table[taps.to(x.device)] * tap_weights.to(x.device)[:, :, None]).sum(1)
+        with self.lend(x, None) as lent:
+            return (lent.weight[taps.to(x.device)] * tap_weights.to(x.device)[:, :, None]).sum(1)
 
 
 @lru_cache(maxsize=8)

@@ -7,7 +7,7 @@ through `ops`; any class with `weight`, `bias` and `borrow` will do, and then pa
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
 import torch
@@ -56,6 +56,10 @@ class Leaf(nn.Module):
         """Yield (weight, bias) on `x.device`, as stored; bias is None where the layer has none."""
         bias = self.bias
         yield self.weight_on(x.device), None if bias is None else bias.to(x.device)
+
+    def borrow_long(self, x: torch.Tensor) -> AbstractContextManager[BorrowedPair]:
+        """As `borrow`, while other leaves are borrowed too."""
+        return self.borrow(x)
 
     def weight_on(self, device: torch.device) -> torch.Tensor | Parts:
         """The weight as stored: the parameter, or what rests while that is a placeholder."""

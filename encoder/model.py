@@ -164,8 +164,11 @@ class Encoder(nn.Module):
         progress: Progress | None = None,
         device: torch.device | None = None,
         vision_packing: str = "official",
+        lend_once: bool = True,
     ) -> list[Conditioning]:
-        """Several requests in one pass over the weights; each gets to the bit what it would get alone."""
+        """Several requests in one pass over the weights; each gets to the bit what it would get alone. Presentations
+        that share their patches (`present_each`) are seen once. lend_once: each weight is borrowed and unpacked once
+        for all, and a layer's matrices are in memory together; else for each request, one matrix at a time."""
         tokenizer = self._needed_tokenizer()
         sequences = [tokenize(presentation, tokenizer) for presentation in presentations]
         requests = [
@@ -175,7 +178,7 @@ class Encoder(nn.Module):
         notes = [prompt_notes(presentation) for presentation in presentations]
         for presentation, noted in zip(presentations, notes, strict=True):
             log_notes(noted, prompt_of(presentation))
-        hidden = self._hidden(requests, progress, torch.device(device or self.device), vision_packing)
+        hidden = self._hidden(requests, progress, torch.device(device or self.device), vision_packing, lend_once)
         return [
             Conditioning(states[None], sequence.tags, sequence.ids, sequence, presentation, noted)
             for states, sequence, presentation, noted in zip(hidden, sequences, presentations, notes, strict=True)
@@ -220,10 +223,11 @@ class Encoder(nn.Module):
         progress: Progress | None,
         device: torch.device,
         vision_packing: str = "official",
+        lend_once: bool = True,
     ) -> list[torch.Tensor]:
         if any(request.sees for request in requests):
             self._check_vision()
-        one_pass = EncodePass(self.model, self.config, requests, device, self.dtype, vision_packing)
+        one_pass = EncodePass(self.model, self.config, requests, device, self.dtype, vision_packing, lend_once)
         self.materialise()
         hidden = one_pass.run(progress)
         if not all(is_finite(states) for states in hidden):

@@ -5,6 +5,7 @@ they run. Leaves whose weights rest elsewhere (on the CPU while an accelerator c
 what was fetched; two layers at most are held: the one in use and the one that is coming. On CUDA and the like copies
 run on a stream of their own, through pinned memory where the system grants it. What resides on the device already, or
 is mapped for a CPU, is not touched. Leaving the block, by an error or Stop too, drops everything that was fetched.
+`lend_once`: several requests use each page in turn, and share what its leaves lend (loans.py).
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from torch import nn
 
 from .copies import copies_for
 from .leaf import Leaf
+from .loans import Loans
 
 
 class Pager:
-    def __init__(self, pages: Sequence[Sequence[nn.Module]], device: torch.device):
+    def __init__(self, pages: Sequence[Sequence[nn.Module]], device: torch.device, lend_once: bool = False):
+        self._loans = Loans(pages if lend_once else [()] * len(pages))
         self._pages = [[leaf for m in page for leaf in m.modules() if _is_fetched(leaf, device)] for page in pages]
         self._device = device
         self._copies = copies_for(device)
@@ -35,6 +38,7 @@ class Pager:
         return self
 
     def __exit__(self, *error) -> None:
+        self._loans.end()
         if self._thread is None:
             return
         self._thread.shutdown(wait=True, cancel_futures=True)
@@ -44,6 +48,7 @@ class Pager:
 
     def turn_to(self, index: int) -> None:
         """Page `index` is used next: its weights are there when this returns, those of the one after it are coming."""
+        self._loans.turn_to(index)
         if self._thread is None:
             return
         self._close()

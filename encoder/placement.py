@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .tokens import IMAGE_PAD, VIDEO_PAD
-from .vision import Grid, VisionFeatures
+from .vision import Grid
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,13 @@ class Block:
 
 @dataclass(frozen=True)
 class Placement:
-    """A block together with the features of its modality."""
+    """A block together with the DeepStack features of its modality, one [M, D] per level. The merged ones are in the
+    sequence by then, and are not held through the layers."""
 
     start: int
     stop: int
     offset: int
-    features: VisionFeatures
+    deepstack: tuple[torch.Tensor, ...]
 
     def rows(self, table: torch.Tensor) -> torch.Tensor:
         """This block's rows [stop - start, D] of a feature table [M, D]."""

@@ -3,7 +3,8 @@
 Contract (the released presentation, no chat template): each reference in request order, numbered per modality, then
 the prompt verbatim.
 
-    image       "<Picture i>: " and one vision block
+    image       "<Picture i>: " and one vision block; with a time of its own "<T.T seconds>" stands before the block,
+                as in a video (an extension of ours: not a released form)
     audio       "<Audio j>: " alone; sound never enters the encoder
     video       "<Video k>: ", then per pair of sampled frames "<T.T seconds>" and one vision block;
                 with a soundtrack "<Audio j>: " stands right before it
@@ -18,6 +19,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Literal
 
 import torch
@@ -42,9 +44,11 @@ PROMPT_PART = "prompt"
 
 @dataclass(frozen=True, eq=False)
 class ImageReference:
-    """Prepared RGB pixels [H, W, 3], torch or numpy, uint8 or float 0..1. Alpha is composited by the caller."""
+    """Prepared RGB pixels [H, W, 3], torch or numpy, uint8 or float 0..1. Alpha is composited by the caller.
+    timestamp: seconds from 0 on, None for an untimed picture."""
 
     pixels: Any
+    timestamp: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +147,15 @@ def present(prompt: str, references: Iterable[Reference] = ()) -> Presentation:
 
     Errors (ValueError): a prompt that is no string, an unknown reference, and whatever is wrong with the pixels of
     one, named by its label."""
-    if not isinstance(prompt, str):
-        raise ValueError(f"present: expected one string as the prompt, got {type(prompt).__name__}. Pass a str.")
+    return present_each([prompt], references)[0]
+
+
+def present_each(prompts: Sequence[str], references: Iterable[Reference] = ()) -> list[Presentation]:
+    """`present` for several prompts with the same references, whose pixels are prepared once: the presentations share
+    their patches, and one pass over the weights sees them once."""
+    for prompt in prompts:
+        if not isinstance(prompt, str):
+            raise ValueError(f"present: expected one string as the prompt, got {type(prompt).__name__}. Pass a str.")
     if not isinstance(references, Iterable):
         raise ValueError(
             f"present: expected a list of references, got {type(references).__name__}. Pass [reference], or ()."
@@ -152,9 +163,11 @@ def present(prompt: str, references: Iterable[Reference] = ()) -> Presentation:
     builder = _Builder()
     for position, reference in enumerate(references, 1):
         builder.add(reference, position)
-    if prompt:
-        builder.text(prompt, PROMPT_PART)
-    return Presentation(tuple(builder.segments), PixelInputs(concatenate(builder.images), concatenate(builder.videos)))
+    pixels = PixelInputs(concatenate(builder.images), concatenate(builder.videos))
+    return [
+        Presentation((*builder.segments, *([TextSegment(prompt, PROMPT_PART)] if prompt else [])), pixels)
+        for prompt in prompts
+    ]
 
 
 class _Builder:
@@ -196,6 +209,8 @@ class _Builder:
 
     def image(self, reference: ImageReference) -> None:
         part = self.label("Picture")
+        if reference.timestamp is not None:
+            self.text(_stamp(_second(reference.timestamp, _where(part))), part)
         patches = image_patches(reference.pixels, where=_where(part))
         self.images.append(patches)
         self.block("image", part, patches)
@@ -206,12 +221,26 @@ class _Builder:
         patches = video_patches(frames, where=_where(part))
         self.videos.append(patches)
         for seconds in _pair_times(timestamps):
-            self.text(f"<{seconds:.1f} seconds>", part)
+            self.text(_stamp(seconds), part)
             self.block("video", part, patches)
 
 
 def _where(part: str) -> str:
     return f"present, <{part}>"
+
+
+def _stamp(seconds: float) -> str:
+    return f"<{seconds:.1f} seconds>"
+
+
+def _second(timestamp: Any, where: str) -> float:
+    if isinstance(timestamp, bool) or not isinstance(timestamp, Real):
+        got = f"{timestamp!r:.60}"
+    elif not (math.isfinite(timestamp) and timestamp >= 0):
+        got = f"{float(timestamp):g}"
+    else:
+        return float(timestamp)
+    raise ValueError(f"{where}: expected a timestamp in seconds from 0 on, got {got}. Correct it, or pass None.")
 
 
 def _samples(reference: VideoReference, where: str) -> tuple[Any, tuple[float, ...]]:

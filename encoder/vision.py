@@ -143,9 +143,11 @@ class VisionTower(nn.Module):
         self,
         calls: Sequence[tuple[torch.Tensor, Sequence[Grid]]],
         on_block: Callable[[int], None] | None = None,
+        lend_once: bool = False,
     ) -> list[VisionFeatures]:
-        """Several (patches, grids) in one pass over the weights; each gives to the bit what it gives alone."""
-        with Pager(self._pages(), calls[0][0].device) as pager:
+        """Several (patches, grids) in one pass over the weights; each gives to the bit what it gives alone. lend_once:
+        each weight is borrowed and unpacked once for all of them."""
+        with Pager(self._pages(), calls[0][0].device, lend_once) as pager:
             pager.turn_to(0)
             states = [self._begun(patches, grids) for patches, grids in calls]
             for i, block in enumerate(self.blocks):

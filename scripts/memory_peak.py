@@ -1,6 +1,7 @@
 """How much memory this process takes: now, at most so far, and at most while something runs, sampled in a thread.
 
-Contract: `resident()`, `private()` (what no file backs; Linux only, else None) and `peak()` in bytes;
+Contract: `resident()`, `private()` (what no file backs; Linux only, else None) and `peak()` in bytes, the latter since
+the process began or `reset_peak()`;
 `with MemoryPeak() as peak: ...`, then `peak.private` and `peak.resident`, the most above the start.
 """
 
@@ -37,6 +38,15 @@ def peak() -> int:
 
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return used if sys.platform == "darwin" else used * 1024
+
+
+def reset_peak() -> bool:
+    """From here on `peak()` is the most since now; False where the system has no such thing (other than Linux)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
 
 
 def _told(name: str) -> int | None:

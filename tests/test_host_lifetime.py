@@ -245,7 +245,7 @@ def test_weights_given_by_hand_are_kept(tiny_clip, monkeypatch):  # noqa: F811
 def test_unload_is_said_on_the_node(open_clip):
     from h3te.nodes.host import any_clip
 
-    done = any_clip.encode(open_clip(unload=True), "node", "a fox")
+    done = any_clip.encode_all([any_clip.Ask(open_clip(unload=True), "a fox", {})], "node")[0]
     assert "cpu, weights unloaded after the encode, as the options say" in done.details
 
 

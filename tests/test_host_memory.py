@@ -118,12 +118,12 @@ def test_plan_is_on_the_node_and_in_the_log(tiny_clip, caplog, monkeypatch):  # 
     from h3te.nodes.host import budget as module
 
     caplog.set_level("INFO")
-    done = any_clip.encode(tiny_clip, "node", "a fox")
+    done = any_clip.encode_all([any_clip.Ask(tiny_clip, "a fox", {})], "node")[0]
     assert any(line.startswith("memory plan: weights 0.0") for line in done.details)
     assert "memory plan: weights 0.0" in caplog.text
     assert not done.notes
     monkeypatch.setattr(module.comfy.model_management, "get_free_memory", lambda *a, **k: 1000)
-    done = any_clip.encode(tiny_clip, "node", "a fox")
+    done = any_clip.encode_all([any_clip.Ask(tiny_clip, "a fox", {})], "node")[0]
     assert done.notes[0].startswith("memory is short: ")
     assert done.notes[0] in caplog.text
 

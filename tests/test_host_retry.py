@@ -59,7 +59,7 @@ def test_out_of_memory_is_repeated_once_with_everything_offloaded(open_as, runs_
     presentation = tokens_of(clip, PICTURES)["qwen3vl_32b"].presentation
     apart = clip.encoder.encode_presentation(presentation, vision_packing="per_reference").hidden.float()
     with runs_out(clip) as seen:
-        done = any_clip.encode(clip, "node", "a fox", minimax_ref_items=PICTURES)
+        done = any_clip.encode_all([any_clip.Ask(clip, "a fox", {"minimax_ref_items": PICTURES})], "node")[0]
     assert torch.equal(done.conditioning[0][0], apart)
     assert seen
     assert set(seen) == {0}
@@ -69,7 +69,7 @@ def test_out_of_memory_is_repeated_once_with_everything_offloaded(open_as, runs_
     ]
     assert done.notes[0] in caplog.text
     assert any(f"0.00 GB resident, {size / 1e9:.2f} GB offloaded" in line for line in done.details)
-    again = any_clip.encode(clip, "node", "a fox", minimax_ref_items=PICTURES)
+    again = any_clip.encode_all([any_clip.Ask(clip, "a fox", {"minimax_ref_items": PICTURES})], "node")[0]
     assert torch.equal(again.conditioning[0][0], expected)
     assert not again.notes
     assert clip.patcher.loaded_size() == clip.patcher.model_size() == size
@@ -91,9 +91,9 @@ def test_second_try_sees_every_reference_on_its_own(tiny_clip, runs_out, monkeyp
 
     real, calls = model.VisionTower.see, []
 
-    def see(self, given, on_block=None):
+    def see(self, given, *rest, **options):
         calls.append(len(given))
-        return real(self, given, on_block)
+        return real(self, given, *rest, **options)
 
     monkeypatch.setattr(model.VisionTower, "see", see)
     with runs_out(tiny_clip):
@@ -215,13 +215,13 @@ def test_activations_of_the_first_try_are_gone_before_the_second(comfy, tiny_cli
 
     real, held, alive = module.H3Clip._compute, [], []
 
-    def compute(self, batch, show, vision_packing="official"):
+    def compute(self, batches, show, vision_packing="official"):
         if vision_packing == "official":
             activation = torch.empty(10)
             held.append(weakref.ref(activation))
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         alive.append(held[0]() is not None)
-        return real(self, batch, show, vision_packing)
+        return real(self, batches, show, vision_packing)
 
     monkeypatch.setattr(module.H3Clip, "_compute", compute)
     gc.disable()

@@ -11,7 +11,16 @@ from h3te.encoder import build_encoder, load_encoder
 from h3te.encoder.encode_pass import EncodePass, Request
 from h3te.encoder.pixels import PATCH_WIDTH, Patches
 from h3te.encoder.tokens import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
-from h3te.nodes.host.memory import PAGES, SMALL, plan_request, text_bytes, vision_bytes, weights_in_use
+from h3te.nodes.host.memory import (
+    KERNEL,
+    PAGES,
+    SMALL,
+    plan_request,
+    plan_requests,
+    text_bytes,
+    vision_bytes,
+    weights_in_use,
+)
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
 from h3te_tests.gguf_files import write_sparse_gguf
 from h3te_tests.packed_headers import PACKED, write_packed
@@ -19,7 +28,7 @@ from h3te_tests.tiny_weights import tiny_config
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-META = torch.device("meta")
+META, CPU = torch.device("meta"), torch.device("cpu")
 
 
 class LiveBytes(TorchDispatchMode):
@@ -144,6 +153,80 @@ def test_vision_alone_is_planned_for_all_calls(wide, sizes):
     assert 1.0 <= (vision_bytes(vision, sum(counts), 2, max(counts)) + kept) / held.peak <= 1.3
 
 
+def requests_of(sizes, shared: bool) -> list[Request]:
+    """One request per (pictures, text tokens); `shared`: of the same grid, they hold the same patches."""
+    made, patches = [], {}
+    for pictures, text in sizes:
+        grids = torch.tensor([[1, 48, 84]] * pictures)
+        new = Patches(torch.empty(pictures * 48 * 84, PATCH_WIDTH, device=META), grids) if pictures else None
+        seen = patches.setdefault(pictures, new) if shared else new
+        ids = torch.tensor([VISION_START, *[IMAGE_PAD] * 1008, VISION_END] * pictures + [100] * text)
+        made.append(Request(ids, {"image": seen, "video": None}))
+    return made
+
+
+@pytest.mark.parametrize("packing", ["official", "per_reference"])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("sizes", [[(0, 300)] * 8, [(0, 4000), (0, 50), (0, 50)], [(2, 60)] * 4, [(1, 2000), (0, 9)]])
+def test_plan_of_several_requests_is_that_of_one_pass_over_all(wide, sizes, shared, packing):
+    requests = requests_of(sizes, shared)
+    known = [wide.slots.get(name) for name in wide.slots.names]
+    known += [part for r in requests for part in (r.ids, *[p.pixel_values for p in r.patches.values() if p])]
+    with LiveBytes(known) as held, torch.no_grad():
+        EncodePass(wide.model, wide.config, requests, META, wide.dtype, packing).run(None)
+    seen = [SimpleNamespace(**request.patches) for request in requests]
+    plan = plan_requests(wide.config, seen, [len(r.ids) for r in requests], wide.dtype, vision_packing=packing)
+    assert plan.prompts == len(sizes)
+    assert 1.0 <= plan.activations / held.peak <= 1.3
+    if shared and sizes[0][0]:
+        assert plan.patches == (sum(count * 48 * 84 for count in {pictures for pictures, _ in sizes}), 0)
+
+
+def test_merged_features_are_not_held_through_the_layers(wide, monkeypatch):
+    (request,) = requests_of([(1, 9)], shared=False)
+    merged, alive = [], []
+    real = wide.model.visual.see
+
+    def see(*args, **options):
+        seen = real(*args, **options)
+        merged.append(weakref.ref(seen[0].merged))
+        return seen
+
+    def step(done: int, total: int, what: str) -> None:
+        if "layer" in what:
+            alive.append(merged[0]() is not None)
+
+    monkeypatch.setattr(wide.model.visual, "see", see)
+    with torch.no_grad():
+        EncodePass(wide.model, wide.config, [request], META, wide.dtype, "official").run(step)
+    assert alive == [False] * 3
+
+
+def test_code_that_is_kept_for_each_shape_counts_on_a_cpu_in_bf16_alone(wide):
+    def extra(given, tokens, dtype=torch.bfloat16, device=CPU, **options) -> float:
+        both = [
+            plan_requests(wide.config, given, tokens, dtype, device=d, **options).activations for d in (device, None)
+        ]
+        return (both[0] - both[1]) / (KERNEL * 81 / 80)
+
+    text, seeing = [SimpleNamespace(**r.patches) for r in requests_of([(0, 9), (2, 9)], shared=False)]
+    both = SimpleNamespace(image=seeing.image, video=requests_of([(1, 9)], shared=False)[0].patches["image"])
+    assert extra([text], [700]) == pytest.approx(5, abs=0.01)
+    assert extra([seeing], [2100]) == pytest.approx(5 + 7, abs=0.01)
+    assert extra([both], [3100]) == pytest.approx(5 + 2 * 7, abs=0.01)  # what made "picture and video" stand out
+    assert extra([both], [3100], vision_packing="per_reference") == pytest.approx(5 + 7, abs=0.01)
+    assert extra([text, text, text], [700, 900, 700]) == pytest.approx(2 * 5, abs=0.01)
+    assert extra([both], [3100], torch.float32) == extra([both], [3100], device=META) == 0
+
+
+def test_results_in_float32_count_on_a_cpu(wide):
+    tokens = [100] * 300
+    on_cpu, elsewhere = (
+        plan_requests(wide.config, [NOTHING] * 300, tokens, torch.bfloat16, device=d).activations for d in (CPU, None)
+    )
+    assert on_cpu > 5120 * 4 * sum(tokens) > elsewhere
+
+
 def test_plan_grows_with_dtype_and_cast_weights(wide):
     nothing = SimpleNamespace(image=None, video=None)
     narrow = plan_request(wide.config, nothing, 1000, torch.bfloat16)
@@ -212,6 +295,22 @@ def test_plan_covers_unpacking_and_what_is_fetched_ahead(open_wide, kind, tokens
     encoder = open_wide(kind)
     plan = plan_request(encoder.config, NOTHING, tokens, encoder.dtype, weights_in_use(tree_of(encoder), META))
     assert 1.0 <= plan.activations / measured(encoder, tokens) <= above
+
+
+@pytest.mark.parametrize("kind", ["nvfp4_awq", "int8_convrot", "gguf"])
+def test_plan_covers_the_matrices_that_several_requests_share(open_wide, kind):
+    encoder = open_wide(kind)
+    requests = [Request(torch.tensor([100] * 64), {"image": None, "video": None}) for _ in range(3)]
+    known = [encoder.slots.get(name) for name in encoder.slots.names]
+    known += [part for leaf in resting(encoder) if leaf.rest.held for part in leaf.rest.parts().values()]
+    with LiveBytes([*known, *[request.ids for request in requests]]) as held, torch.no_grad():
+        EncodePass(encoder.model, encoder.config, requests, META, encoder.dtype, "official").run(None)
+    coming = resting(encoder.model.language_model.layers[0])
+    peak = held.peak + sum(leaf.weight.numel() * leaf.weight.element_size() for leaf in coming)
+    cast = weights_in_use(tree_of(encoder), META, lend_once=True)
+    plan = plan_requests(encoder.config, [NOTHING] * 3, [64] * 3, encoder.dtype, cast)
+    assert cast > weights_in_use(tree_of(encoder), META) + 5e8
+    assert 1.0 <= plan.activations / peak <= 1.1
 
 
 @pytest.mark.parametrize("kind", ["nvfp4_awq", "int8_tensor", "gguf"])

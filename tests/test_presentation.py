@@ -14,6 +14,7 @@ from h3te.encoder.presentation import (
     VideoReference,
     VisionSegment,
     present,
+    present_each,
 )
 
 
@@ -74,6 +75,34 @@ def test_references_keep_request_order_and_count_per_modality():
         "<Audio 3>: ",
         "go",
     ]  # fmt: skip
+
+
+def test_timed_picture_is_stamped_between_its_label_and_its_block():
+    """An extension of ours, in the form that videos have."""
+    references = [ImageReference(image(), timestamp=1.25), ImageReference(image()), ImageReference(image(), 0)]
+    presentation = present("go", references)
+    assert outline(presentation) == [
+        "<Picture 1>: ", "<1.2 seconds>", "image 16x16",
+        "<Picture 2>: ", "image 16x16",
+        "<Picture 3>: ", "<0.0 seconds>", "image 16x16",
+        "go",
+    ]  # fmt: skip
+    assert [part.name for part in presentation.parts] == ["Picture 1", "Picture 2", "Picture 3"]
+    assert presentation.parts[0] == Part("Picture 1", (1, 16, 16), 66)
+
+
+def test_prompts_with_the_same_references_share_their_patches_and_are_what_each_is_alone(monkeypatch):
+    from h3te.encoder import presentation as module
+
+    prepared, real = [], module.image_patches
+    monkeypatch.setattr(module, "image_patches", lambda *a, **k: prepared.append(1) or real(*a, **k))
+    given = [ImageReference(image()), VideoReference(clip(13))]
+    together = present_each(["a fox", "", "an owl"], iter(given))
+    assert prepared == [1]
+    assert [outline(each) for each in together] == [outline(present(p, given)) for p in ("a fox", "", "an owl")]
+    assert {id(each.image) for each in together} == {id(together[0].image)}
+    assert {id(each.video) for each in together} == {id(together[0].video)}
+    assert present_each([], given) == []
 
 
 def test_patches_are_concatenated_per_modality_in_request_order():
@@ -166,6 +195,15 @@ REFUSED = [
     (lambda: present("", [ImageReference(image()), ImageReference(torch.zeros(9, 9, 4))]), "present, <Picture 2>: "),
     (lambda: present("", ImageReference(image())), "expected a list of references, got ImageReference. Pass"),
     (lambda: present("", None), "expected a list of references, got NoneType. Pass"),
+    (lambda: present_each(["a", 5]), "present: expected one string as the prompt, got int. Pass a str."),
+    (
+        lambda: present("", [ImageReference(image(), -0.5)]),
+        "present, <Picture 1>: expected a timestamp in seconds from 0 on, got -0.5. Correct it, or pass None.",
+    ),
+    (lambda: present("", [ImageReference(image(), float("nan"))]), "in seconds from 0 on, got nan. Correct it"),
+    (lambda: present("", [ImageReference(image(), float("inf"))]), "in seconds from 0 on, got inf. Correct it"),
+    (lambda: present("", [ImageReference(image(), "2")]), "in seconds from 0 on, got '2'. Correct it"),
+    (lambda: present("", [ImageReference(image(), True)]), "in seconds from 0 on, got True. Correct it"),
     (lambda: present("", [VideoReference(clip(2), timestamps=5)]), "timestamps as a list of seconds, got 5. Pass"),
     (lambda: present("", [VideoReference(clip(2), timestamps=(None, 1))]), "a list of seconds, got (None, 1). Pass"),
     (lambda: present("", [VideoReference(image())]), "present, <Video 1>: expected pixels of shape [T, H, W, 3]"),

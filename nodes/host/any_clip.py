@@ -1,4 +1,8 @@
-"""Which CLIPs the encode nodes accept: ours, and ComfyUI's own H3 text encoder; any other is refused by name."""
+"""Which CLIPs the encode nodes accept: ours, and ComfyUI's own H3 text encoder; any other is refused by name.
+
+Contract: `encode_all(asks, node)` -> what each ask gives, in their order and to the bit what it gives alone. Asks of
+the same CLIP of ours share one pass over the weights; ComfyUI's own takes one prompt at a time.
+"""
 
 from __future__ import annotations
 
@@ -34,28 +38,77 @@ class Encoded:
 
 
 def encode_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
-    """Tokenize and encode with any H3 CLIP, in the order given."""
+    """Tokenize and encode with any H3 CLIP. Raises ValueError naming `node` for another CLIP, and for what ComfyUI's
+    own cannot show."""
     for ask in asks:
-        _check(ask.clip, node)
-    return [_encode(ask) for ask in asks]
+        _check(ask, node)
+    done: dict[int, Encoded] = {}
+    for numbers in _alike(asks, "clip"):
+        done |= zip(numbers, _encode([asks[i] for i in numbers]), strict=True)
+    return [done[i] for i in range(len(asks))]
 
 
-def _encode(ask: Ask) -> Encoded:
-    clip = ask.clip
+def _alike(asks: Sequence[Ask], name: str) -> list[list[int]]:
+    """Numbers of the asks that hold the very same object under `name`."""
+    found: dict[int, list[int]] = {}
+    for number, ask in enumerate(asks):
+        found.setdefault(id(getattr(ask, name)), []).append(number)
+    return list(found.values())
+
+
+def _encode(asks: Sequence[Ask]) -> list[Encoded]:
+    """All of one CLIP."""
+    clip, tokens = asks[0].clip, _tokens(asks)
+    if len(asks) == 1 or not isinstance(clip, H3Clip) or not clip.shares_pass():
+        return [_alone(clip, each) for each in tokens]
     started = time.perf_counter()
-    tokens = clip.tokenize(ask.prompt, **ask.references)
+    conditionings = clip.encode_each(tokens)
+    seconds = time.perf_counter() - started
+    return [_told(clip, t, c, seconds, len(asks)) for t, c in zip(tokens, conditionings, strict=True)]
+
+
+def _tokens(asks: Sequence[Ask]) -> list[Any]:
+    """References that several asks hold are prepared once."""
+    clip, made = asks[0].clip, {}
+    if not isinstance(clip, H3Clip):
+        return [clip.tokenize(ask.prompt, **ask.references) for ask in asks]
+    for numbers in _alike(asks, "references"):
+        prompts = [asks[i].prompt for i in numbers]
+        made |= zip(numbers, clip.tokenize_each(prompts, **asks[numbers[0]].references), strict=True)
+    return [made[i] for i in range(len(asks))]
+
+
+def _alone(clip: Any, tokens: Any) -> Encoded:
+    started = time.perf_counter()
     conditioning = clip.encode_from_tokens_scheduled(tokens)
-    summary = report.summary(clip, tokens, time.perf_counter() - started)
-    shown = report.presentation_text(tokens)
+    return _told(clip, tokens, conditioning, time.perf_counter() - started)
+
+
+def _told(clip: Any, tokens: Any, conditioning: list, seconds: float, prompts: int = 1) -> Encoded:
+    summary = report.summary(clip, tokens, seconds, prompts)
     notes = report.about_memory(clip) + report.about_prompt(tokens)
-    return Encoded(conditioning, shown, notes, summary, report.details(clip, tokens))
+    return Encoded(conditioning, report.presentation_text(tokens), notes, summary, report.details(clip, tokens))
 
 
-def _check(clip: Any, node: str) -> None:
-    if isinstance(clip, H3Clip) or hasattr(getattr(clip, "tokenizer", None), WRAPPER):
+def _check(ask: Ask, node: str) -> None:
+    clip = ask.clip
+    if isinstance(clip, H3Clip):
+        return
+    if hasattr(getattr(clip, "tokenizer", None), WRAPPER):
+        _refuse_timed(ask.references, node)
         return
     model = getattr(clip, "cond_stage_model", None)
     raise ValueError(
         f"{node}: expected a MiniMax H3 text encoder on clip, got {type(clip if model is None else model).__name__}. "
         "Connect Load MiniMax H3 Text Encoder (H3TE), or CLIPLoader with type minimax."
     )
+
+
+def _refuse_timed(references: Mapping[str, Any], node: str) -> None:
+    items = references.get("minimax_ref_items") or ()
+    timed = [item["timestamp"] for item in items if item.get("timestamp") is not None]
+    if timed:
+        raise ValueError(
+            f"{node}: expected untimed pictures for ComfyUI's own H3 text encoder on clip, got one at {timed[0]:g} "
+            "seconds. Connect Load MiniMax H3 Text Encoder (H3TE), or turn timed off in Reference Image (H3TE)."
+        )

@@ -1,6 +1,7 @@
-"""A request's memory plan beside what the device has: shown before the load, warned about, refused if hopeless.
+"""The memory plan of a request, or of several in one pass, beside what the device has: shown before the load, warned
+about, refused if hopeless.
 
-Contract: `budget_of_request(patcher, batch)` -> Budget, which is part of a `Run`, what a node tells about a request.
+Contract: `budget_of_request(patcher, *batches)` -> Budget, part of a `Run`, what a node tells about a request.
 Free memory is ComfyUI's own figure; what its models hold there can be freed, and counts as available. Refused is only
 what no arrangement can compute: activations far larger than everything that the device and what it can spill into
 hold. Less than that is a warning: the estimate may be too high.
@@ -16,7 +17,7 @@ import psutil
 import torch
 
 from ...encoder.leaf import Leaf
-from .memory import MemoryPlan, plan_request, weights_in_use
+from .memory import MemoryPlan, plan_requests, weights_in_use
 from .readers import Reading
 from .tokens import TokenBatch
 
@@ -79,13 +80,18 @@ class Budget:
         """Raise RuntimeError for what cannot fit in any way, even if the plan is too high by its whole margin."""
         if self.plan.bare > MARGIN * self.limit:
             raise RuntimeError(
-                f"{WHO}: expected a request that fits into {self.device} ({_gb(self.limit)} in all), got one of "
-                f"{self.plan.tokens} tokens with {_gb(self.plan.bare)} of activations. {_sentence(self.advice())}"
+                f"{WHO}: expected a request that fits into {self.device} ({_gb(self.limit)} in all), got "
+                f"{self._size()} with {_gb(self.plan.bare)} of activations. {_sentence(self.advice())}"
             )
+
+    def _size(self) -> str:
+        prompts = self.plan.prompts
+        return f"{'one' if prompts == 1 else f'{prompts} prompts'} of {self.plan.tokens} tokens"
 
     def advice(self) -> str:
         """What would make it fit, the most effective first."""
-        ways = ["use smaller or fewer references (ref_image_size match)" if any(self.plan.patches) else ""]
+        ways = ["give fewer prompts at once" if self.plan.prompts > 1 else ""]
+        ways += ["use smaller or fewer references (ref_image_size match)" if any(self.plan.patches) else ""]
         ways += ["" if any(self.plan.patches) or self.plan.tokens < 2000 else "shorten the prompt"]
         ways += ["" if self.packed else "load a packed file (nvfp4_awq or int8_convrot)"]
         ways += ["choose reader stream in the options"] if self.on_cpu else ["choose device cpu in the loader"]
@@ -105,25 +111,25 @@ class Run:
     released: bool
 
 
-def budget_of_request(patcher, batch: TokenBatch, mapped: bool = True) -> Budget:
-    """mapped: weights are mapped or in memory. Before that, it is the least that the request can do with: nothing for
-    weights in use, and each reference seen on its own."""
+def budget_of_request(patcher, *batches: TokenBatch, mapped: bool = True) -> Budget:
+    """Of all batches together, in one pass. mapped: weights are mapped or in memory. Before that, it is the least that
+    the request can do with: nothing for weights in use, and each reference seen on its own."""
     encoder = patcher.model.encoder
+    presentations, tokens = [b.presentation for b in batches], [len(b.sequence) for b in batches]
 
     def plan(cast: int, vision_packing: str = "official") -> MemoryPlan:
-        counts = batch.presentation, len(batch.sequence)
-        return plan_request(encoder.config, *counts, encoder.dtype, cast, vision_packing)
+        counts = encoder.config, presentations, tokens
+        return plan_requests(*counts, encoder.dtype, cast, vision_packing, patcher.load_device)
+
+    def in_use(resident: bool) -> int:
+        tree, device, patches = patcher.model, patcher.load_device, patcher.patches
+        return weights_in_use(tree, device, patches, resident, lend_once=len(batches) > 1)
 
     if not mapped:
         return _budget(patcher, plan(0, "per_reference"))
-    resident = weights_in_use(patcher.model, patcher.load_device, patcher.patches, resident=True)
-    budget = _budget(patcher, plan(resident))
+    budget = _budget(patcher, plan(in_use(resident=True)))
     # layers fetched ahead count only where some will have to be
-    return budget if _fits_whole(budget) else _budget(patcher, plan(_with_fetched(patcher)))
-
-
-def _with_fetched(patcher) -> int:
-    return weights_in_use(patcher.model, patcher.load_device, patcher.patches)
+    return budget if _fits_whole(budget) else _budget(patcher, plan(in_use(resident=False)))
 
 
 def _fits_whole(budget: Budget) -> bool:

@@ -2,7 +2,8 @@
 
 Contract: subclasses `comfy.sd.CLIP` and answers what ComfyUI's nodes ask of one: `tokenize` (both protocols of the H3
 nodes, see tokens.py), `encode_from_tokens` and `encode_from_tokens_scheduled` with hooks and schedules, `clone`,
-`load_model`, LoRA through the patcher. Conditioning is float32 on ComfyUI's intermediate device with `pooled_output`
+`load_model`, LoRA through the patcher. `tokenize_each` and `encode_each` do the same for several prompts, in one pass
+over the weights. Conditioning is float32 on ComfyUI's intermediate device with `pooled_output`
 None and `minimax_token_tags`, as its own H3 encoder returns it; a bfloat16 result is widened without loss. What H3
 cannot do (another layer, text generation, saving) is refused by name. Out of memory is tried once more with everything
 offloaded; Stop passes through. opening.py makes these from checkpoints.
@@ -11,7 +12,7 @@ offloaded; Stop passes through. opening.py makes these from checkpoints.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -28,7 +29,7 @@ from .patcher import H3Patcher
 from .progress import HostProgress
 from .readers import settle, takes_time
 from .recovery import is_out_of_memory, offload, place_nothing, release
-from .tokens import WHO, TokenBatch, make_tokens, token_batch
+from .tokens import WHO, TokenBatch, make_tokens, make_tokens_each, token_batch
 from .tree import HostTree
 
 logger = logging.getLogger(__name__)
@@ -128,20 +129,27 @@ class H3Clip(comfy.sd.CLIP):
         """kwargs: `images=[IMAGE, ...]` or `minimax_ref_items=[{"type", "data", "timestamps"}, ...]`."""
         return make_tokens(text, kwargs, self.encoder.tokenizer, return_word_ids)
 
+    def tokenize_each(self, texts: Sequence[str], **kwargs) -> list[dict[str, TokenBatch]]:
+        """Tokens of several prompts with the same references, which are prepared once; kwargs as for `tokenize`."""
+        return make_tokens_each(texts, kwargs, self.encoder.tokenizer)
+
     # encoding
 
     def load_model(self, tokens: Mapping[str, Any] | None = None):
         """Map the weights, then let ComfyUI place them, with the room that this request needs beside them."""
+        return self._load([token_batch(tokens)] if tokens else [])
+
+    def _load(self, batches: Sequence[TokenBatch]):
         _refuse_layer(self.layer_idx)
-        encoder, batch = self.encoder, token_batch(tokens) if tokens else None
+        encoder = self.encoder
         self.budget = self.repeated = None
-        if batch:
-            budget_of_request(self.patcher, batch, mapped=False).check()
+        if batches:
+            budget_of_request(self.patcher, *batches, mapped=False).check()
         settle(self.patcher.model)
         encoder.materialise(HostProgress(show=takes_time(encoder)))
         self.patcher.size = 0  # counted anew: stored dtypes are known from here on
-        if batch:
-            self.budget = budget_of_request(self.patcher, batch)
+        if batches:
+            self.budget = budget_of_request(self.patcher, *batches)
             logger.info("H3TE: %s", self.budget.line())
             if self.budget.is_tight:
                 logger.warning("%s: %s", WHO, self.budget.warning())
@@ -168,8 +176,7 @@ class H3Clip(comfy.sd.CLIP):
         self, tokens: Mapping[str, Any], return_pooled: bool | str = False, return_dict: bool = False
     ):
         """Conditioning as a dict, a (cond, None) pair, or the bare tensor [1, S, D]."""
-        with self._loaded(tokens):
-            out = self._encode(token_batch(tokens))
+        (out,) = self._encoded([token_batch(tokens)])
         if return_dict:
             return self.add_hooks_to_dict(out)
         return (out["cond"], None) if return_pooled else out["cond"]
@@ -182,20 +189,43 @@ class H3Clip(comfy.sd.CLIP):
         show_pbar: bool = True,
     ) -> list[list]:
         """CONDITIONING: one entry, or one per stretch of the hooks' schedule."""
-        add_dict = add_dict or {}
-        hooks = self.patcher.forced_hooks
-        if hooks is None or not self.use_clip_schedule:
-            out = self.encode_from_tokens(tokens, return_dict=True)
-            return [[out.pop("cond"), {**out, **add_dict}]]
-        with self._loaded(tokens):
-            return list(self._each_scheduled(hooks, token_batch(tokens), add_dict, show_pbar))
+        add_dict, batch = add_dict or {}, token_batch(tokens)
+        if not self._has_schedule:
+            return [self._entry(out, add_dict) for out in self._encoded([batch])]
+        with self._loaded([batch]):
+            return list(self._each_scheduled(self.patcher.forced_hooks, batch, add_dict, show_pbar))
+
+    def encode_each(self, requests: Sequence[Mapping[str, Any]]) -> list[list[list]]:
+        """The CONDITIONING of each of several tokens, in their order, to the bit what each would be alone. One pass
+        over the weights serves all of them, and their memory is planned together; with a schedule of hooks, which
+        change the weights on the way, and with transformers' own model it is one pass for each."""
+        if self._has_schedule:
+            return [self.encode_from_tokens_scheduled(tokens) for tokens in requests]
+        batches = [token_batch(tokens) for tokens in requests]
+        return [[self._entry(out, {})] for out in self._encoded(batches)] if batches else []
+
+    def shares_pass(self) -> bool:
+        """Whether `encode_each` serves all of its tokens in one pass."""
+        return self.backend == "encoder" and not self._has_schedule
+
+    @property
+    def _has_schedule(self) -> bool:
+        return self.patcher.forced_hooks is not None and self.use_clip_schedule
+
+    def _entry(self, out: dict[str, Any], add_dict: Mapping[str, Any]) -> list:
+        out = self.add_hooks_to_dict(out)
+        return [out.pop("cond"), {**out, **add_dict}]
+
+    def _encoded(self, batches: Sequence[TokenBatch]) -> list[dict[str, Any]]:
+        with self._loaded(batches):
+            return self._encode(batches)
 
     @contextmanager
-    def _loaded(self, tokens: Mapping[str, Any]) -> Iterator[None]:
+    def _loaded(self, batches: Sequence[TokenBatch]) -> Iterator[None]:
         """Weights are placed for the length of a request, and given up after it when the options say so."""
         self.run = None
         try:
-            self.load_model(tokens)
+            self._load(batches)
             yield
             resident, reading = self.patcher.loaded_size(), self.patcher.model.reading
             rest = self.patcher.model_size() - resident
@@ -214,16 +244,16 @@ class H3Clip(comfy.sd.CLIP):
                 for hook, keyframe in keyframes:
                     hook.hook_keyframe._current_keyframe = keyframe
                 self.patcher.patch_hooks(hooks)
-                out = self._encode(batch, show)
+                (out,) = self._encode([batch], show)
                 cond = out.pop("cond")
                 stretch = {"clip_start_percent": start, "clip_end_percent": end}
                 yield [cond, self.add_hooks_to_dict({**out, **stretch, **add_dict})]
         finally:
             hooks.reset()
 
-    def _encode(self, batch: TokenBatch, show: bool = True) -> dict[str, Any]:
+    def _encode(self, batches: Sequence[TokenBatch], show: bool = True) -> list[dict[str, Any]]:
         try:
-            return self._result(self._compute(batch, show))
+            return self._results(self._compute(batches, show))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -232,7 +262,7 @@ class H3Clip(comfy.sd.CLIP):
         logger.warning("%s: %s.", WHO, self.repeated)
         offload(self.patcher)
         try:
-            return self._result(self._compute(batch, show, "per_reference"))
+            return self._results(self._compute(batches, show, "per_reference"))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -242,13 +272,21 @@ class H3Clip(comfy.sd.CLIP):
             f"{self.budget.line()}. To make it fit, {self.budget.advice()}."
         )
 
-    def _compute(self, batch: TokenBatch, show: bool, vision_packing: str = "official") -> Conditioning:
-        device = self.patcher.load_device
-        options = {"progress": HostProgress(show), "device": device}
+    def _compute(
+        self, batches: Sequence[TokenBatch], show: bool, vision_packing: str = "official"
+    ) -> list[Conditioning]:
+        device, given = self.patcher.load_device, [batch.presentation for batch in batches]
         with _current(device), use_kernels(self.kernels()):
             if self.backend == "official":
-                return self.patcher.model.official().encode_presentation(batch.presentation, **options)
-            return self.encoder.encode_presentation(batch.presentation, **options, vision_packing=vision_packing)
+                official = self.patcher.model.official()
+                return [official.encode_presentation(p, progress=HostProgress(show), device=device) for p in given]
+            first_try = vision_packing == "official"  # the second does with one matrix at a time
+            options = {"progress": HostProgress(show), "device": device, "lend_once": first_try}
+            return self.encoder.encode_presentations(given, **options, vision_packing=vision_packing)
+
+    def _results(self, done: list[Conditioning]) -> list[dict[str, Any]]:
+        """Takes `done` apart: what is copied is let go."""
+        return [self._result(done.pop(0)) for _ in range(len(done))]
 
     def _result(self, done: Conditioning) -> dict[str, Any]:
         where = comfy.model_management.intermediate_device()

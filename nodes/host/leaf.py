@@ -43,6 +43,18 @@ class HostLeaf(Leaf):
         finally:
             comfy.ops.uncast_bias_weight(self, *cast)
 
+    @contextmanager
+    def borrow_long(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
+        """What ComfyUI casts on its way to a device is copied: newer releases cast into a buffer that the next casts
+        write over."""
+        if self.rest is not None or self.weight.device == x.device:
+            with self.borrow(x) as pair:
+                yield pair
+            return
+        with self.borrow(x) as pair:
+            pair = tuple(None if lent is None else lent.clone() for lent in pair)
+        yield pair
+
     def _patched_weight(self, x: torch.Tensor):
         lent = self.weight_on(x.device)
         # offloaded, the patcher's own functions carry the patches; loaded, they can only be what wraps a patched weight

@@ -1,15 +1,18 @@
-"""Memory of one request, from its real token and patch counts, before anything is loaded.
+"""Memory of one request, or of several in one pass, from their real token and patch counts, before anything is loaded.
 
 Contract: bytes that the encoder needs beside its resident weights on the compute device, as `memory_required` for
 ComfyUI. Of the activations the largest moment counts: a vision block's feed-forward, or a decoder layer's, with what
 lives through it. All calls of the vision tower are alive together and each goes through a block in its turn, so that
-what lives through a block counts for all of them, and what a block makes for the largest. To the activations come the
-layers fetched ahead and the largest matrix in use (unpacked, cast, or with a LoRA). What the device has: budget.py.
+what lives through a block counts for all of them, and what a block makes for the largest; the same holds for the
+requests and a decoder layer. Patches that requests share count once. To the activations come the layers fetched ahead
+and the largest matrix in use (unpacked, cast, or with a LoRA); several requests share a layer's matrices, all of which
+are then there. On a CPU in bf16, oneDNN keeps the code that it generates for each product of another shape. What the
+device has: budget.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 LORA_COPIES = 3  # the matrix, the product of up and down, and that times its strength
 PAGES = 2  # layers of the pager (encoder/pager.py): the one in use and the one that is coming
 ROUNDED, SMALL = 80, 1 << 20  # allocators round up: an 80th more, and a megabyte for what is small
+KERNEL = 640_000  # code of one product on a CPU in bf16: 0.54 to 0.73 MB, measured with torch 2.13
+TEXT_PRODUCTS, VISION_PRODUCTS = 5, 7  # of different shapes, for each number of rows
 SCRATCH = 24  # bytes for each number of a chunk that is being unpacked: codes, words, scales, float32
 
 
@@ -41,6 +46,7 @@ class MemoryPlan:
     patches: tuple[int, ...]
     activations: int
     cast: int = 0
+    prompts: int = 1
 
     @property
     def bare(self) -> int:
@@ -55,40 +61,107 @@ def plan_request(
     dtype: torch.dtype,
     cast: int = 0,
     vision_packing: str = "official",
+    device: torch.device | None = None,
 ) -> MemoryPlan:
-    """cast: bytes of weights beside the resident ones, see `weights_in_use`."""
-    given = presentation.image, presentation.video
-    counts = tuple(_patch_count(patches) for patches in given)
-    wide = dtype.itemsize
-    features = kept = 0
-    if config.vision is not None and any(counts):
-        features = vision_bytes(config.vision, sum(counts), wide, max(_call_sizes(given, vision_packing)))
-        levels = 1 + len(config.vision.deepstack_visual_indexes)
-        kept = sum(counts) // config.vision.spatial_merge_size**2 * config.text.hidden_size * levels * wide
-    bare = kept + max(features, text_bytes(config.text, tokens, wide))
+    """Of one request; see `plan_requests`."""
+    return plan_requests(config, [presentation], [tokens], dtype, cast, vision_packing, device)
+
+
+def plan_requests(
+    config: EncoderConfig,
+    presentations: Sequence[Presentation],
+    tokens: Sequence[int],
+    dtype: torch.dtype,
+    cast: int = 0,
+    vision_packing: str = "official",
+    device: torch.device | None = None,
+) -> MemoryPlan:
+    """tokens: of each presentation. cast: bytes of weights beside the resident ones, see `weights_in_use`. device: None
+    for an accelerator, which keeps no code and not the results."""
+    on_cpu = device is not None and device.type == "cpu"
+    images, videos = _distinct(p.image for p in presentations), _distinct(p.video for p in presentations)
+    counts = sum(map(_patch_count, images)), sum(map(_patch_count, videos))
+    calls = _call_sizes([*images, *videos], vision_packing) if config.vision is not None else []
+    bare = max(
+        _seeing(config, sum(counts), calls, dtype.itemsize), _reading(config, sum(counts), tokens, dtype.itemsize)
+    )
+    if on_cpu:
+        results = config.text.hidden_size * (torch.float32.itemsize * sum(tokens) + dtype.itemsize * max(tokens))
+        bare = max(bare, results) + _kernel_bytes(calls, tokens, dtype)
     activations = cast + bare + bare // ROUNDED + SMALL
-    return MemoryPlan(tokens, counts, activations, cast)
+    return MemoryPlan(sum(tokens), counts, activations, cast, len(presentations))
 
 
-def _call_sizes(given: Iterable[Patches | None], vision_packing: str) -> list[int]:
+def _seeing(config: EncoderConfig, patches: int, calls: Sequence[int], wide: int) -> int:
+    """The vision tower: its largest moment, and what it has made by then."""
+    if not calls:
+        return 0
+    made = 1 + len(config.vision.deepstack_visual_indexes)
+    return made * _feature_bytes(config, patches, wide) + vision_bytes(config.vision, patches, wide, max(calls))
+
+
+def _reading(config: EncoderConfig, patches: int, tokens: Sequence[int], wide: int) -> int:
+    """The decoder: its largest moment, and the DeepStack features, which wait to be added."""
+    levels = len(config.vision.deepstack_visual_indexes) if config.vision is not None else 0
+    return levels * _feature_bytes(config, patches, wide) + text_bytes(config.text, sum(tokens), wide, max(tokens))
+
+
+def _feature_bytes(config: EncoderConfig, patches: int, wide: int) -> int:
+    """Of one level."""
+    merge = config.vision.spatial_merge_size if config.vision is not None else 1
+    return patches // merge**2 * config.text.hidden_size * wide
+
+
+def _kernel_bytes(calls: Iterable[int], tokens: Iterable[int], dtype: torch.dtype) -> int:
+    if dtype != torch.bfloat16:
+        return 0
+    return KERNEL * (VISION_PRODUCTS * len(set(calls)) + TEXT_PRODUCTS * len(set(tokens)))
+
+
+def _distinct(patches: Iterable[Patches | None]) -> list[Patches]:
+    return list({id(each): each for each in patches if each is not None}.values())
+
+
+def _call_sizes(given: Iterable[Patches], vision_packing: str) -> list[int]:
     """Patches of each call of the vision tower; see encoder/encode_pass.py."""
-    each = [patches.grid_thw.prod(-1).tolist() for patches in given if patches is not None]
+    each = [patches.grid_thw.prod(-1).tolist() for patches in given]
     return [size for sizes in each for size in (sizes if vision_packing == "per_reference" else [sum(sizes)])]
 
 
-def weights_in_use(tree: HostTree, device: torch.device, patches: Container[str] = (), resident: bool = False) -> int:
+def weights_in_use(
+    tree: HostTree,
+    device: torch.device,
+    patches: Container[str] = (),
+    resident: bool = False,
+    lend_once: bool = False,
+) -> int:
     """What weights need beside the resident ones, once they are mapped: what is fetched ahead, and the matrix in use.
 
     patches: names of the weights that carry a LoRA. resident: all weights will be on the device, so that none has to be
-    fetched (a CPU fetches what its reader streams all the same).
+    fetched (a CPU fetches what its reader streams all the same). lend_once: several requests share each layer's
+    matrices.
     """
-    leaves = ((name, leaf) for name, leaf in tree.named_modules() if isinstance(leaf, Leaf))
-    dtype = tree.encoder.dtype
-    in_use = max((_matrix_bytes(leaf, dtype, f"{name}.weight" in patches) for name, leaf in leaves), default=0)
-    if resident and device.type != "cpu":
-        return in_use
+    leaves = {leaf: name for name, leaf in tree.named_modules() if isinstance(leaf, Leaf)}
+    dtype, resident = tree.encoder.dtype, resident and device.type != "cpu"
+    working = {leaf: _matrix_bytes(leaf, dtype, f"{name}.weight" in patches) for leaf, name in leaves.items()}
     layers = tree.encoder.model.language_model.layers  # far larger than any part of the vision tower
+    if lend_once:
+        own = {leaf: _lent_bytes(leaf, dtype, f"{leaves[leaf]}.weight" in patches, device, resident) for leaf in leaves}
+        in_use = max((sum(own.get(leaf, 0) for leaf in layer.modules()) for layer in layers), default=0)
+        in_use += max((working[leaf] - own[leaf] for leaf in leaves if working[leaf] > own[leaf]), default=0)
+    else:
+        in_use = max(working.values(), default=0)
+    if resident:
+        return in_use
     return in_use + PAGES * max((_fetched_bytes(layer, device) for layer in layers), default=0)
+
+
+def _lent_bytes(leaf: Leaf, dtype: torch.dtype, patched: bool, device: torch.device, resident: bool) -> int:
+    """What is held of a leaf while it is lent: its matrix, or a copy on the device."""
+    copied = leaf.packing is not None or leaf.weight.dtype != dtype or (patched and leaf.rest is not None)
+    if not copied and (resident or device.type == "cpu" or leaf.rest is not None):
+        return 0
+    return (leaf.weight.numel() if leaf.packing is None else prod(leaf.packing.shape)) * dtype.itemsize
 
 
 def _matrix_bytes(leaf: Leaf, dtype: torch.dtype, patched: bool) -> int:
@@ -113,15 +186,16 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def text_bytes(text: TextConfig, tokens: int, wide: int) -> int:
-    """Peak of one decoder layer for S tokens; `wide`: bytes per activation."""
+def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = None) -> int:
+    """Peak of one decoder layer for S tokens of all requests; longest: of one, by default all of them. `wide`: bytes
+    per activation."""
     queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
     norm = text.hidden_size * (wide + 8)  # float32 copy and square beside the result
     attention = text.hidden_size * wide + 3 * queries * wide + 4 * keys * wide
     feed_forward = text.hidden_size * wide + 3 * text.intermediate_size * wide
     rotary = 2 * text.head_dim * wide + 3 * 8
-    alive = 3 * text.hidden_size * wide  # the embeddings, the layer's input, and it after attention
-    return tokens * (alive + rotary + max(norm, attention, feed_forward))
+    layer = 2 * text.hidden_size * wide + max(norm, attention, feed_forward)  # it after attention, and its result
+    return tokens * (text.hidden_size * wide + rotary) + (tokens if longest is None else longest) * layer
 
 
 def vision_bytes(vision: VisionConfig, patches: int, wide: int, largest: int | None = None) -> int:

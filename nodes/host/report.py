@@ -59,13 +59,15 @@ def loaded(
     return [*lines, *([OFFICIAL] if backend == "official" else []), *report.notes]
 
 
-def summary(clip: object, tokens: object, seconds: float) -> str:
-    """The line that is seen without enlarging the node: tokens in all and per part, time, cache."""
+def summary(clip: object, tokens: object, seconds: float, prompts: int = 1) -> str:
+    """The line that is seen without enlarging the node: tokens in all and per part, time, cache. prompts: how many
+    were encoded in that time, in one pass."""
     batch = _batch(tokens)
     if batch is None:
         return f"{HOST_CLIP}; {seconds:.1f} s, cache: ComfyUI's"
     parts = ", ".join(f"{part} {count}" for part, count in batch.sequence.counts.items())
-    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {seconds:.1f} s, cache: none"
+    time = f"{seconds:.1f} s" + (f" for {prompts} prompts in one pass" if prompts > 1 else "")
+    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {time}, cache: none"
 
 
 def details(clip: object, tokens: object) -> list[str]:

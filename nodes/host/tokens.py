@@ -3,7 +3,7 @@
 Contract: `{"qwen3vl_32b": TokenBatch}`, a batch of one row of (id, weight) pairs as other CLIPs return, so that nodes
 that count or look at tokens work. The row carries the presentation it was made from, which is what gets encoded;
 edited tokens are refused. Two protocols of ComfyUI's H3 nodes are read: `images=[...]` and
-`minimax_ref_items=[{"type", "data", "timestamps"}, ...]`.
+`minimax_ref_items=[{"type", "data", "timestamps"}, ...]`; an image's own "timestamp" (seconds) is an extension of ours.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from ...encoder import AudioReference, ImageReference, VideoReference
 from ...encoder.pixels import SAMPLES_PER_SECOND
-from ...encoder.presentation import Presentation, Reference, present
+from ...encoder.presentation import Presentation, Reference, present_each
 from ...encoder.tokens import H3Tokenizer, TokenSequence, tokenize
 from .images import to_rgb_logged
 from .tree import WRAPPER
@@ -42,17 +42,25 @@ class TokenBatch(list):
 
 def make_tokens(text: str, request: Mapping[str, Any], tokenizer: H3Tokenizer, word_ids: bool = False) -> dict:
     """Prompt and the keyword arguments of `CLIP.tokenize` -> tokens. Raises ValueError for what it cannot read."""
-    if not isinstance(text, str):
-        raise ValueError(
-            f"{WHO}: expected one string as the prompt, got {type(text).__name__}. Connect a STRING or type it."
-        )
+    return make_tokens_each([text], request, tokenizer, word_ids)[0]
+
+
+def make_tokens_each(
+    texts: Sequence[str], request: Mapping[str, Any], tokenizer: H3Tokenizer, word_ids: bool = False
+) -> list[dict]:
+    """The tokens of several prompts with the same references, whose pixels are prepared once."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{WHO}: expected one string as the prompt, got {type(text).__name__}. Connect a STRING or type it."
+            )
     unknown = sorted(set(request) - KNOWN)
     if unknown:
         logger.warning("%s: %s mean nothing to MiniMax H3 and are ignored.", WHO, ", ".join(unknown))
-    if EMBEDDING in text:
+    if any(EMBEDDING in text for text in texts):
         logger.warning("%s: textual inversions (%s...) are not supported; the name is read as text.", WHO, EMBEDDING)
-    presentation = present(text, references_of(request))
-    return {WRAPPER: TokenBatch(presentation, tokenize(presentation, tokenizer), word_ids)}
+    presentations = present_each(texts, references_of(request))
+    return [{WRAPPER: TokenBatch(each, tokenize(each, tokenizer), word_ids)} for each in presentations]
 
 
 def references_of(request: Mapping[str, Any]) -> list[Reference]:
@@ -81,7 +89,7 @@ def _reference(item: Mapping[str, Any], index: int) -> Reference:
     where = f"{WHO}, minimax_ref_items[{index}]"
     kind = item.get("type")
     if kind == "image":
-        return _image(item["data"], where)
+        return _image(item["data"], where, item.get("timestamp"))
     if kind == "audio":
         return AudioReference()
     if kind == "video":
@@ -89,11 +97,11 @@ def _reference(item: Mapping[str, Any], index: int) -> Reference:
     raise ValueError(f'{where}: expected type "image", "video" or "audio", got {kind!r}. Update the node that made it.')
 
 
-def _image(data: Any, where: str) -> ImageReference:
+def _image(data: Any, where: str, timestamp: float | None = None) -> ImageReference:
     if isinstance(data, Mapping):  # a reference marked for the text encoder alone
         data = data.get("image")
     data = data[None] if getattr(data, "ndim", 4) == 3 else data
-    return ImageReference(to_rgb_logged(data[0:1] if data is not None else data, where)[0])
+    return ImageReference(to_rgb_logged(data[0:1] if data is not None else data, where)[0], timestamp)
 
 
 def _video(data: Any, timestamps: Sequence[float] | None, where: str) -> VideoReference:
