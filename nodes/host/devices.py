@@ -15,10 +15,8 @@ import torch
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
-CLIP_LOADER_VALUES = ("default", "minimax")  # saved in this place by CLIPLoader, when only the type of a node was changed
-    "default",
-    "minimax",
-)  # what CLIPLoader saved in this place, when only the node's type was changed
+# saved in this place by CLIPLoader, when only the type of the node was changed
+CLIP_LOADER_VALUES = ("default", "minimax")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
