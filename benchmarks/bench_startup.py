@@ -25,7 +25,8 @@ def bench(rounds: int, host: Path) -> Verdict:
     if sys.platform == "win32":
         return Verdict("startup", [], [(None, "sparse files of the real sizes would take real space here")])
     files = make_files(GENERATED / "combo")
-    case = partial(run, "measure_startup.py", "--host", host, "--files", files)
+    compiled = {"PYTHONDONTWRITEBYTECODE": ""}  # as a ComfyUI runs: what was compiled is kept
+    case = partial(run, "measure_startup.py", "--host", host, "--files", files, environment=compiled)
     case()  # Python compiles what it has not compiled before
     found = take_turns({"startup": case}, rounds * REPEATS)["startup"]
     return Verdict("startup", lines(found), targets_of(found), figures(found))
