@@ -67,6 +67,26 @@ def test_ref_items_protocol_keeps_request_order(tiny_clip):  # noqa: F811
     assert torch.equal(cond, tiny_clip.encoder.encode("a fox", references).hidden.float())
 
 
+def test_timed_image_is_stamped_and_read_as_the_encoder_reads_it(tiny_clip):  # noqa: F811
+    items = [{"type": "image", "data": picture(4), "timestamp": 2.04}, {"type": "image", "data": picture(5)}]
+    tokens = tiny_clip.tokenize("a fox", minimax_ref_items=items)
+    batch = tokens["qwen3vl_32b"]
+    assert [s.text for s in batch.presentation.segments if hasattr(s, "text")] == [
+        "<Picture 1>: ", "<2.0 seconds>", "<Picture 2>: ", "a fox",
+    ]  # fmt: skip
+    references = [ImageReference(picture(4)[0], 2.04), ImageReference(picture(5)[0])]
+    direct = tiny_clip.encoder.encode("a fox", references)
+    assert torch.equal(tiny_clip.encode_from_tokens(tokens), direct.hidden.float())
+    apart = [id_ for text in ("<Picture 1>: ", "<2.0 seconds>") for id_ in tiny_clip.tokenizer.encode(text)]
+    assert batch.sequence.ids[: len(apart)].tolist() == apart  # each text tokenised on its own
+
+
+def test_timestamp_that_is_no_time_is_refused(tiny_clip):  # noqa: F811
+    items = [{"type": "image", "data": picture(4), "timestamp": -1}]
+    with pytest.raises(ValueError, match=r"<Picture 1>: expected a timestamp .* from 0 on, got -1\. Correct it"):
+        tiny_clip.tokenize("a fox", minimax_ref_items=items)
+
+
 def test_video_without_timestamps_counts_two_per_second(tiny_clip):  # noqa: F811
     frames = picture(3, 64, 96, batch=2)
     given = tiny_clip.tokenize("", minimax_ref_items=[{"type": "video", "data": frames, "timestamps": [0.0, 0.5]}])

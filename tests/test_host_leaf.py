@@ -23,3 +23,24 @@ def test_float32_computes_with_stored_bfloat16_weights(comfy, tiny_checkpoint, t
     cond = wide.encode_from_tokens(wide.tokenize("a fox"))
     assert {p.dtype for p in wide.cond_stage_model.parameters()} == {torch.bfloat16}
     assert torch.equal(cond, wide.encoder.encode("a fox").hidden)
+
+
+def test_long_loan_outlives_the_buffer_that_newer_hosts_cast_into(comfy, monkeypatch):  # noqa: F811
+    from h3te.nodes.host.leaf import HostLeaf
+
+    buffer, ended = torch.zeros(3), []
+
+    def cast(leaf, **options):
+        return buffer.copy_(leaf.weight), None, None
+
+    monkeypatch.setattr(comfy.ops, "cast_bias_weight", cast)
+    monkeypatch.setattr(comfy.ops, "uncast_bias_weight", lambda leaf, *given: ended.append(leaf))
+    first, second = HostLeaf(torch.ones(3)), HostLeaf(torch.full((3,), 2.0))
+    elsewhere = torch.empty(0, device="meta")
+    with first.borrow_long(elsewhere) as (one, bias), second.borrow_long(elsewhere) as (two, _):
+        assert one.tolist() == [1, 1, 1]
+        assert two.tolist() == [2, 2, 2]
+        assert bias is None
+        assert ended == [first, second]  # the host's own loans are over: it may use its buffer again
+    with first.borrow_long(torch.empty(0)) as (one, _):
+        assert one is buffer  # where the weight lies there is nothing to copy

@@ -228,7 +228,7 @@ def test_unload_after_a_failure_and_after_stop(comfy, open_as, monkeypatch):  # 
         encode(clip)
     assert not clip.encoder.is_loaded
     with monkeypatch.context() as patch, pytest.raises(KeyError):
-        patch.setattr(type(clip.encoder), "encode_presentation", lambda *a, **k: {}["x"])
+        patch.setattr(type(clip.encoder), "encode_presentations", lambda *a, **k: {}["x"])
         encode(clip)
     assert not clip.encoder.is_loaded
     assert torch.equal(encode(clip), expected)

@@ -51,6 +51,20 @@ def test_pictures_are_equal_but_for_the_patch_embedding(open_as):  # noqa: F811
     assert torch.equal(encode(clip, PICTURES), theirs)
 
 
+def test_timed_pictures_and_lists_of_prompts_are_those_of_the_encoder(open_as):  # noqa: F811
+    clip = open_as("bf16")
+    use_released_convolution(clip.encoder)
+    official, items = officially(clip), [{**PICTURES[0], "timestamp": 3.5}, PICTURES[1]]
+    tokens = clip.tokenize_each(["a fox", "an owl"], minimax_ref_items=items)
+    assert not official.shares_pass()
+    presentation = tokens[0]["qwen3vl_32b"].presentation
+    theirs = official.patcher.model.official().encode_presentation(presentation)
+    assert torch.equal(theirs.token_ids, clip.encoder.encode_presentation(presentation).token_ids)
+    for ours, other in zip(clip.encode_each(tokens), official.encode_each(tokens), strict=True):
+        assert torch.equal(ours[0][0], other[0][0])
+        assert torch.equal(ours[0][1]["minimax_token_tags"], other[0][1]["minimax_token_tags"])
+
+
 def test_tags_and_shape_are_those_of_the_encoder(tiny_clip):  # noqa: F811
     tokens = tiny_clip.tokenize("a fox", minimax_ref_items=PICTURES)
     ours = tiny_clip.encode_from_tokens(tokens, return_dict=True)
