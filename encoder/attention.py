@@ -6,13 +6,15 @@ The kernel is torch's own choice for the device; attention overrides that other 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import torch
 import torch.nn.functional as F
 
 GROUPED_DEVICES = ("cpu", "cuda", "meta")  # where torch's kernels take grouped heads; elsewhere keys are repeated
 GROUPED_SINCE = (2, 5)  # torch release
+PATCHES_A_CALL = 4096  # of several frames together: what a kernel that keeps scores would hold stays bounded
 
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
@@ -37,9 +39,21 @@ def takes_groups(device: torch.device) -> bool:
 def frame_attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, frame_lengths: Sequence[int]
 ) -> torch.Tensor:
-    """query, key, value [N, H, Dh]; frame_lengths: patches of each frame, summing to N -> [N, H * Dh]."""
-    parts = [
-        F.scaled_dot_product_attention(*(x.transpose(0, 1)[None] for x in frame))[0].transpose(0, 1)
-        for frame in zip(*(x.split(list(frame_lengths)) for x in (query, key, value)), strict=True)
-    ]
-    return torch.cat(parts).reshape(query.shape[0], -1)
+    """query, key, value [N, H, Dh]; frame_lengths: patches of each frame, summing to N -> [N, H * Dh]. Frames of one
+    length that follow each other share a call."""
+    parts, start = [], 0
+    for count, length in _calls(frame_lengths):
+        rows = slice(start, start + count * length)
+        frames = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))  # [F, H, L, Dh]
+        parts.append(F.scaled_dot_product_attention(*frames).transpose(1, 2).reshape(count * length, -1))
+        start = rows.stop
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def _calls(frame_lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """(frames, patches of each) per call."""
+    for length, group in groupby(frame_lengths):
+        frames, most = len(list(group)), max(1, PATCHES_A_CALL // length)
+        while frames > 0:
+            yield min(frames, most), length
+            frames -= most

@@ -44,12 +44,11 @@ class SelfAttention(nn.Module):
         self.k_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
-        cos, sin = rotary.cos[:, None], rotary.sin[:, None]
         query, key, value = (
             proj(x).view(x.shape[0], -1, self.head_dim) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
-        query = apply_rotary(self.q_norm(query), cos, sin)  # [S, Hq, Dh]
-        key = apply_rotary(self.k_norm(key), cos, sin)  # [S, Hkv, Dh]
+        query = apply_rotary(self.q_norm(query), rotary)  # [S, Hq, Dh]
+        key = apply_rotary(self.k_norm(key), rotary)  # [S, Hkv, Dh]
         return self.o_proj(causal_attention(query, key, value))
 
 
@@ -61,7 +60,8 @@ class MLP(nn.Module):
         self.down_proj = layers.linear(config.intermediate_size, config.hidden_size)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+        gate = F.silu(self.gate_proj(x), inplace=True)  # [S, I]
+        return self.down_proj(gate.mul_(self.up_proj(x)))
 
 
 class DecoderLayer(nn.Module):
@@ -73,8 +73,8 @@ class DecoderLayer(nn.Module):
         self.post_attention_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
-        x = x + self.self_attn(self.input_layernorm(x), rotary)
-        return x + self.mlp(self.post_attention_layernorm(x))
+        x = self.self_attn(self.input_layernorm(x), rotary).add_(x)
+        return self.mlp(self.post_attention_layernorm(x)).add_(x)
 
 
 class Decoder(nn.Module):

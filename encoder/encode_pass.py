@@ -10,7 +10,8 @@ matrices are there together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -83,27 +84,24 @@ class EncodePass:
         """The features of each `Patches`, by its id; the requests hold it, so that no other takes that id."""
         tower = self.tree.visual
         given = {id(patches): patches for request in self.requests for patches in request.patches.values() if patches}
-        owners, calls = [], []
-        for owner, patches in given.items():
-            parts = self._calls(patches)
-            owners += [owner] * len(parts)
-            calls += parts
-        seen = tower.see(
-            calls, lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"), lend_once=self.lend_once
+        grids = {owner: self._call_grids(patches) for owner, patches in given.items()}
+        seen = deque(
+            tower.see(
+                [call for owner, patches in given.items() for call in self._calls(patches, grids[owner])],
+                lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"),
+                lend_once=self.lend_once,
+            )
         )
-        del calls
-        found: dict[int, list[VisionFeatures]] = {owner: [] for owner in given}
-        for owner in owners:
-            found[owner].append(seen.pop(0))
-        # joining copies: what was joined is let go before the next
-        return {owner: join_features(found.pop(owner)) for owner in given}
+        return {owner: join_features([seen.popleft() for _ in grids[owner]]) for owner in given}
 
-    def _calls(self, patches: Patches) -> list[tuple[torch.Tensor, list[Grid]]]:
-        pixels, grids = patches.pixel_values.to(device=self.device, dtype=self.dtype), grid_list(patches)
-        if not self.apart:
-            return [(pixels, grids)]
-        sizes = [t * h * w for t, h, w in grids]
-        return [(part, [grid]) for part, grid in zip(pixels.split(sizes), grids, strict=True)]
+    def _call_grids(self, patches: Patches) -> list[list[Grid]]:
+        """The grids of each call of the tower."""
+        grids = grid_list(patches)
+        return [[grid] for grid in grids] if self.apart else [grids]
+
+    def _calls(self, patches: Patches, grids: list[list[Grid]]) -> Iterator[tuple[torch.Tensor, list[Grid]]]:
+        pixels = patches.pixel_values.to(device=self.device, dtype=self.dtype)
+        return zip(pixels.split([sum(t * h * w for t, h, w in call) for call in grids]), grids, strict=True)
 
     def _sequences(self, seen: Mapping[int, VisionFeatures]) -> list[EmbeddedSequence]:
         return [

@@ -23,6 +23,9 @@ from torch import nn
 
 from .leaf import CPU, Leaf, Rest
 from .packing import Packing, Parts, join, split, unpack
+from .row_blocks import row_blocks
+
+POSITIONS_AT_ONCE = 1024  # the four taps of each are gathered in float32
 
 
 class Lent(NamedTuple):
@@ -144,9 +147,12 @@ class _RMSNormForward(_Layer):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         with self.lend(x, x.dtype) as lent:
-            h = x.float()
-            h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.eps)
-            return lent.weight * h.to(x.dtype)
+            out = torch.empty_like(x)
+            for rows in row_blocks(x):
+                h = x[rows].float()
+                h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.eps)
+                torch.mul(lent.weight, h.to(x.dtype), out=out[rows])
+            return out
 
 
 class _LayerNormForward(_Layer):
@@ -166,8 +172,13 @@ class _PositionTableForward(_Layer):
     """
 
     def forward(self, x: torch.Tensor, taps: torch.Tensor, tap_weights: torch.Tensor) -> torch.Tensor:
+        taps, tap_weights = taps.to(x.device), tap_weights.to(x.device)
         with self.lend(x, None) as lent:
-            return (lent.weight[taps.to(x.device)] * tap_weights.to(x.device)[:, :, None]).sum(1)
+            out = torch.empty((len(taps), lent.weight.shape[1]), dtype=torch.float32, device=x.device)
+            for start in range(0, len(taps), POSITIONS_AT_ONCE):
+                rows = slice(start, start + POSITIONS_AT_ONCE)
+                torch.sum(lent.weight[taps[rows]] * tap_weights[rows, :, None], 1, out=out[rows])
+            return out
 
 
 @lru_cache(maxsize=8)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import torch
 
 from .config import TextConfig, VisionConfig
+from .row_blocks import row_blocks
 
 VISION_ROPE_THETA = 10_000.0
 
@@ -59,14 +60,20 @@ def vision_rotary(rows_columns: torch.Tensor, config: VisionConfig, device: torc
     return RotaryTable(torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1))
 
 
-def rotate_half(x: torch.Tensor) -> torch.Tensor:
-    first, second = x.chunk(2, dim=-1)
-    return torch.cat((-second, first), dim=-1)
-
-
-def apply_rotary(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
-    """x [..., Dh] rotated by tables that broadcast against it, in the dtype of the operands."""
-    return (x * cos) + (rotate_half(x) * sin)
+def apply_rotary(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
+    """x [N, H, Dh] rotated in the dtype of the table, in x.dtype: `x * cos + (-second, first) * sin` of its halves."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    half, same = x.shape[-1] // 2, table.cos.dtype == x.dtype
+    for rows in row_blocks(x):
+        cos, sin = table.cos[rows, None], table.sin[rows, None]
+        part = x[rows].to(cos.dtype)
+        turned = torch.mul(part, cos, out=out[rows]) if same else part * cos
+        # a - b and a + (-b) round alike
+        turned[..., :half] -= part[..., half:] * sin[..., :half]
+        turned[..., half:] += part[..., :half] * sin[..., half:]
+        if not same:
+            out[rows] = turned
+    return out
 
 
 def patch_positions(grids: Iterable[Sequence[int]], merge: int) -> torch.Tensor:

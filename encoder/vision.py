@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from .attention import frame_attention
@@ -20,6 +19,7 @@ from .layers import Layers
 from .pager import Pager
 from .rope import RotaryTable, apply_rotary, interpolation_taps, patch_positions, vision_rotary
 
+gelu_ = torch.ops.aten.gelu_  # torch.nn.functional has no in-place form
 Grid = tuple[int, int, int]  # (temporal steps, patch rows, patch columns)
 
 
@@ -70,8 +70,7 @@ class VisionAttention(nn.Module):
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int]) -> torch.Tensor:
         query, key, value = self.qkv(x).view(x.shape[0], 3, self.num_heads, -1).unbind(1)  # 3 x [N, H, Dh]
-        cos, sin = rotary.cos[:, None], rotary.sin[:, None]
-        query, key = (apply_rotary(y.float(), cos, sin).to(x.dtype) for y in (query, key))
+        query, key = (apply_rotary(y, rotary) for y in (query, key))
         return self.proj(frame_attention(query, key, value, frame_lengths))
 
 
@@ -82,7 +81,7 @@ class VisionMLP(nn.Module):
         self.linear_fc2 = layers.linear(config.intermediate_size, config.hidden_size, bias=True)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear_fc2(F.gelu(self.linear_fc1(x), approximate="tanh"))
+        return self.linear_fc2(gelu_(self.linear_fc1(x), approximate="tanh"))
 
 
 class VisionBlock(nn.Module):
@@ -94,8 +93,8 @@ class VisionBlock(nn.Module):
         self.mlp = VisionMLP(config, layers)
 
     def forward(self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int]) -> torch.Tensor:
-        x = x + self.attn(self.norm1(x), rotary, frame_lengths)
-        return x + self.mlp(self.norm2(x))
+        x = self.attn(self.norm1(x), rotary, frame_lengths).add_(x)
+        return self.mlp(self.norm2(x)).add_(x)
 
 
 class PatchMerger(nn.Module):
@@ -111,7 +110,7 @@ class PatchMerger(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.norm(x.view(-1, self.width) if self.after_shuffle else x).view(-1, self.width)  # [M, 4 * width]
-        return self.linear_fc2(F.gelu(self.linear_fc1(x)))  # [M, D]
+        return self.linear_fc2(gelu_(self.linear_fc1(x)))  # [M, D]
 
 
 class VisionTower(nn.Module):
@@ -141,15 +140,18 @@ class VisionTower(nn.Module):
 
     def see(
         self,
-        calls: Sequence[tuple[torch.Tensor, Sequence[Grid]]],
+        calls: list[tuple[torch.Tensor, Sequence[Grid]]],
         on_block: Callable[[int], None] | None = None,
         lend_once: bool = False,
     ) -> list[VisionFeatures]:
-        """Several (patches, grids) in one pass over the weights; each gives to the bit what it gives alone. lend_once:
-        each weight is borrowed and unpacked once for all of them."""
+        """Several (patches, grids) in one pass over the weights; each gives to the bit what it gives alone. The list is
+        emptied, so that patches are not held through the blocks. lend_once: each weight is borrowed and unpacked once
+        for all of them."""
         with Pager(self._pages(), calls[0][0].device, lend_once) as pager:
             pager.turn_to(0)
-            states = [self._begun(patches, grids) for patches, grids in calls]
+            states = []
+            while calls:
+                states.append(self._begun(*calls.pop(0)))
             for i, block in enumerate(self.blocks):
                 pager.turn_to(i + 1)
                 for state in states:

@@ -146,8 +146,8 @@ def test_vision_alone_is_planned_for_all_calls(wide, sizes):
     """At released widths a text layer needs more than the tower ever does, so that the whole plan hides this part."""
     tower, vision = wide.model.visual, wide.config.vision
     with LiveBytes([wide.slots.get(name) for name in wide.slots.names]) as held, torch.no_grad():
-        pixels = [torch.empty(h * w, PATCH_WIDTH, dtype=wide.dtype, device=META) for h, w in sizes]
-        features = tower.see([(part, [(1, h, w)]) for part, (h, w) in zip(pixels, sizes, strict=True)])
+        calls = [(torch.empty(h * w, PATCH_WIDTH, dtype=wide.dtype, device=META), [(1, h, w)]) for h, w in sizes]
+        features = tower.see(calls)
     counts = [h * w for h, w in sizes]
     kept = sum(f.merged.nbytes + sum(level.nbytes for level in f.deepstack) for f in features)
     assert 1.0 <= (vision_bytes(vision, sum(counts), 2, max(counts)) + kept) / held.peak <= 1.3

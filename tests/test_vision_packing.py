@@ -34,7 +34,7 @@ def test_neighbours_never_change_the_features_of_a_reference(encoder):
     seen = [image_patches(torch.from_numpy(pattern(h, w, h))) for h, w in ((96, 128), (64, 160), (160, 64))]
     grids = [tuple(patches.grid_thw[0].tolist()) for patches in seen]
     calls = [(patches.pixel_values, [grid]) for patches, grid in zip(seen, grids, strict=True)]
-    for features, call in zip(tower.see(calls), calls, strict=True):
+    for features, call in zip(tower.see(list(calls)), calls, strict=True):
         alone = tower(*call)
         assert torch.equal(features.merged, alone.merged)
         assert all(map(torch.equal, features.deepstack, alone.deepstack))

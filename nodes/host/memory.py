@@ -192,9 +192,9 @@ def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = N
     queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
     norm = text.hidden_size * (wide + 8)  # float32 copy and square beside the result
     attention = text.hidden_size * wide + 3 * queries * wide + 4 * keys * wide
-    feed_forward = text.hidden_size * wide + 3 * text.intermediate_size * wide
+    feed_forward = 2 * text.hidden_size * wide + 2 * text.intermediate_size * wide  # normed, and what comes out
     rotary = 2 * text.head_dim * wide + 3 * 8
-    layer = 2 * text.hidden_size * wide + max(norm, attention, feed_forward)  # it after attention, and its result
+    layer = text.hidden_size * wide + max(norm, attention, feed_forward)  # it after attention, and what is on the way
     return tokens * (text.hidden_size * wide + rotary) + (tokens if longest is None else longest) * layer
 
 
@@ -202,12 +202,14 @@ def vision_bytes(vision: VisionConfig, patches: int, wide: int, largest: int | N
     """Peak of one vision block, or of the patch embedding, for N patches in all calls; largest: of one call, by default
     all of them."""
     width, head = vision.hidden_size, vision.hidden_size // vision.num_heads
-    embedding = vision.patch_width * wide + width * (wide + 4 * 5)  # four gathered positions and their sum, float32
-    attention = width * wide + 3 * width * wide + 2 * width * 4 + width * wide
-    feed_forward = width * wide + 2 * vision.intermediate_size * wide
-    alive = (vision.patch_width + width) * wide + 2 * head * 4  # the patches, the block's input, the rotary table
-    block = width * wide + max(embedding, attention, feed_forward)  # it after attention, and what is on the way
-    return patches * alive + (patches if largest is None else largest) * block
+    largest = patches if largest is None else largest
+    embedding = width * (3 * wide + 4)  # projected, its positions in float32 and cast, their sum
+    attention = width * (6 * wide + 2 * 4 + 2)  # normed, q, k, v, both rotated; float32 on the way
+    feed_forward = 2 * width * wide + vision.intermediate_size * wide
+    alive = width * wide + 2 * head * 4  # the block's input, the rotary table
+    block = max(attention, feed_forward)
+    begun = patches * (alive + vision.patch_width * wide) + largest * embedding
+    return max(begun, patches * alive + largest * block)
 
 
 def _patch_count(patches: Patches | None) -> int:
