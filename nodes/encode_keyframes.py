@@ -6,21 +6,16 @@ encoded in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from comfy_api.latest import io
 
-from . import prompt_lists
 from .chains import FITS, KeyframeItem, checked_chain
 from .colours import rgb
+from .encode_list import Request, Row, encode_list
 from .host import report
-from .host.any_clip import Ask, encode_all
-from .host.conditioning import empty_latent, with_values
-from .host.images import about_alpha, log_once
-from .host.keyframes import CANVASES, Keyframe, canvas_target, fit_keyframes, keyframe_blocks, shown_images
-from .host.references import Target
+from .host.images import about_alpha
+from .host.keyframes import CANVASES, canvas_target, fit_keyframes, keyframe_blocks, shown_images
 from .host.report_keyframes import about_canvas, describe_keyframes, keyframe_warnings
 from .sockets import PRESENTATION_TIP, Keyframes, alpha_input, prompt_input, schema, size_inputs
 
@@ -50,38 +45,14 @@ class EncodeKeyframes(io.ComfyNode):
 
     @classmethod
     def execute(cls, **inputs: Any) -> io.NodeOutput:
-        """Takes and gives ComfyUI's lists, one value a prompt; see prompt_lists.py."""
-        rows = prompt_lists.rows(inputs, NODE)
-        shared = [name for name in inputs if name not in ("clip", "prompt")]
-        request_of = prompt_lists.once_each(_request, *shared)
-        requests = [request_of(row) for row in rows]
-        asks = [Ask(row["clip"], row["prompt"], r.asked) for row, r in zip(rows, requests, strict=True)]
-        done = encode_all(asks, NODE)
-        values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
-        positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
-        log_once(NODE, (line for r in requests for line in r.alpha))
-        warned = [[*r.warnings, *r.alpha, *d.notes] for r, d in zip(requests, done, strict=True)]
-        said = [[d.summary, *r.facts, *d.details] for r, d in zip(requests, done, strict=True)]
-        ui = report.show(cls.hidden.unique_id if cls.hidden else None, report.of_list(said, warned))
-        targets = [r.target for r in requests]
+        """Takes and gives ComfyUI's lists, one value a prompt."""
+        done = encode_list(inputs, NODE, cls.hidden, _request, _latents)
+        targets = done.targets
         size = ([t.width for t in targets], [t.height for t in targets], [t.frames for t in targets])
-        latents = [empty_latent(target) for target in targets]
-        return io.NodeOutput(positive, latents, [each.presentation for each in done], *size, ui=ui)
+        return io.NodeOutput(done.positive, done.latents, done.presentations, *size, ui=done.ui)
 
 
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """What several prompts share: the target, the keyframes, how a CLIP is asked, and what the node says of them."""
-
-    target: Target
-    fitted: list[Keyframe]
-    asked: Mapping[str, Any]
-    warnings: list[str]
-    alpha: list[str]
-    facts: list[str]
-
-
-def _request(row: Mapping[str, Any]) -> _Request:
+def _request(row: Row) -> Request:
     chain = checked_chain(row.get("keyframes"), (KeyframeItem,), NODE, "keyframes")
     items = [*_socket_items(row), *chain]
     width, height, length = row["width"], row["height"], row["length"]
@@ -92,18 +63,19 @@ def _request(row: Mapping[str, Any]) -> _Request:
     if canvas != CANVASES[0]:  # then width and height are not what was asked for
         width, height = target.width, target.height
         facts.insert(0, about_canvas(items, target))
-    warnings = keyframe_warnings(fitted, row.get("vae")) + report.about_target(target, width, height, length)
-    return _Request(target, fitted, {"images": shown_images(fitted)}, warnings, about_alpha(items, colour), facts)
+    alpha = about_alpha(items, colour)
+    warnings = keyframe_warnings(fitted, row.get("vae")) + report.about_target(target, width, height, length) + alpha
+    return Request(target, fitted, {"images": shown_images(fitted)}, alpha, warnings, facts)
 
 
-def _socket_items(row: Mapping[str, Any]) -> list[KeyframeItem]:
+def _socket_items(row: Row) -> list[KeyframeItem]:
     fit = row.get("fit", FITS[0])
     placed = (("first_frame", 0), ("last_frame", -1))
     return [KeyframeItem(row[name], frame, fit, where=name) for name, frame in placed if row.get(name) is not None]
 
 
-def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:
-    blocks = keyframe_blocks(request.fitted, row.get("vae"))
+def _latents(row: Row, request: Request) -> dict[str, Any]:
+    blocks = keyframe_blocks(request.prepared, row.get("vae"))
     return {"minimax_keyframes": blocks} if blocks else {}
 
 

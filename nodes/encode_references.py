@@ -6,21 +6,18 @@ encoded in one pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from comfy_api.latest import io
 
 from ..encoder.geometry import REFERENCE_SIZES
-from . import prompt_lists
 from .chains import REFERENCES, checked_chain
 from .colours import rgb
+from .encode_list import Request, Row, encode_list
 from .host import report
-from .host.any_clip import Ask, encode_all
-from .host.conditioning import empty_latent, reference_blocks, with_values
-from .host.images import about_alpha, log_once
-from .host.references import Prepared, Target, prepare, ref_items, resolve_target, socket_items
+from .host.conditioning import reference_blocks
+from .host.images import about_alpha
+from .host.references import prepare, ref_items, resolve_target, socket_items
 from .host.report_references import describe_references, reference_warnings
 from .sockets import (
     PRESENTATION_TIP,
@@ -64,40 +61,12 @@ class EncodeReferences(io.ComfyNode):
 
     @classmethod
     def execute(cls, **inputs: Any) -> io.NodeOutput:
-        """Takes and gives ComfyUI's lists, one value a prompt; see prompt_lists.py."""
-        rows = prompt_lists.rows(inputs, NODE)
-        shared = [name for name in inputs if name not in ("clip", "prompt")]
-        request_of = prompt_lists.once_each(_request, *shared)
-        requests = [request_of(row) for row in rows]
-        log_once(NODE, (line for r in requests for line in r.alpha))
-        node_id = cls.hidden.unique_id if cls.hidden else None
-        # before the long part: sizes and what they cost, in time to press Stop
-        if known := report.of_list([r.facts for r in requests], [r.warnings for r in requests]):
-            report.show(node_id, known)
-        asks = [Ask(row["clip"], row["prompt"], r.asked) for row, r in zip(rows, requests, strict=True)]
-        done = encode_all(asks, NODE)
-        values_of = prompt_lists.once_each(lambda row: _latents(row, request_of(row)), *shared)
-        positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
-        warned = [[*r.warnings, *d.notes] for r, d in zip(requests, done, strict=True)]
-        said = [[d.summary, *r.facts, *d.details] for r, d in zip(requests, done, strict=True)]
-        ui = report.show(node_id, report.of_list(said, warned))
-        latents = [empty_latent(r.target) for r in requests]
-        return io.NodeOutput(positive, latents, [each.presentation for each in done], ui=ui)
+        """Takes and gives ComfyUI's lists, one value a prompt."""
+        done = encode_list(inputs, NODE, cls.hidden, _request, _latents)
+        return io.NodeOutput(done.positive, done.latents, done.presentations, ui=done.ui)
 
 
-@dataclass(frozen=True, eq=False)
-class _Request:
-    """What several prompts share: the target, the references, how a CLIP is asked, and what the node says of them."""
-
-    target: Target
-    prepared: list[Prepared]
-    asked: Mapping[str, Any]
-    alpha: list[str]
-    warnings: list[str]
-    facts: list[str]
-
-
-def _request(row: Mapping[str, Any]) -> _Request:
+def _request(row: Row) -> Request:
     size = row["width"], row["height"], row["length"]
     target = resolve_target(*size)
     chain = checked_chain(row.get("references"), REFERENCES, NODE, "references")
@@ -108,10 +77,10 @@ def _request(row: Mapping[str, Any]) -> _Request:
     alpha = about_alpha(items, colour)
     warnings = [*reference_warnings(prepared, *vaes), *report.about_target(target, *size), *alpha]
     facts = describe_references(prepared, size_mode, *vaes)
-    return _Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, alpha, warnings, facts)
+    return Request(target, prepared, {"minimax_ref_items": ref_items(prepared)}, alpha, warnings, facts)
 
 
-def _latents(row: Mapping[str, Any], request: _Request) -> dict[str, Any]:
+def _latents(row: Row, request: Request) -> dict[str, Any]:
     blocks = reference_blocks(request.prepared, row.get("vae"), row.get("audio_vae"))
     return {"minimax_refs": blocks} if blocks else {}
 

@@ -275,10 +275,10 @@ def test_list_of_pictures_is_prepared_apart(encode, encode_list):
 
 def test_prompts_of_the_same_keyframes_ask_with_the_very_same_pictures(encode_list, monkeypatch):
     """By that they are presented, and seen by the vision tower, once."""
-    from h3te.nodes import encode_keyframes
+    from h3te.nodes import encode_list as both_nodes
 
-    asked, encode_all = [], encode_keyframes.encode_all
-    monkeypatch.setattr(encode_keyframes, "encode_all", lambda asks, node: asked.extend(asks) or encode_all(asks, node))
+    asked, encode_all = [], both_nodes.encode_all
+    monkeypatch.setattr(both_nodes, "encode_all", lambda asks, node: asked.extend(asks) or encode_all(asks, node))
     first, other = picture(1), picture(2)
     encode_list(prompt=["a fox", "a hen", "an owl"], first_frame=[first, first, other])
     assert [ask.references is asked[0].references for ask in asked] == [True, True, False]

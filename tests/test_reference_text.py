@@ -57,7 +57,7 @@ def test_size_modes_of_reference_images(encode, tiny_clip, monkeypatch, mode, si
         asked.extend(item["data"].shape for ask in asks for item in ask.references["minimax_ref_items"])
         return [any_clip.Encoded([[torch.zeros(1, 1, 8), {}]], "", [], "", []) for _ in asks]
 
-    monkeypatch.setattr("h3te.nodes.encode_references.encode_all", encode_all)  # 2048x2720 takes long to encode
+    monkeypatch.setattr("h3te.nodes.encode_list.encode_all", encode_all)  # 2048x2720 takes long to encode
     image = picture(2, 650, 490) if mode == "none" else picture(2, 640, 480)
     conditioning, _, _, text = encode(vae=StandInVAE(), ref_image_size=mode, ref_images={"ref_image_0": image})
     assert asked == [(1, size[1], size[0], 3)]
@@ -117,7 +117,7 @@ def test_sizes_and_their_cost_are_sent_before_the_encode(encode, monkeypatch):  
     monkeypatch.setattr(report, "show", lambda node_id, lines: order.append("\n".join(lines)) or {"text": ("",)})
     encoded = any_clip.Encoded([[torch.zeros(1, 1, 8), {}]], "", [], "summary", [])
     monkeypatch.setattr(
-        "h3te.nodes.encode_references.encode_all", lambda asks, node: order.append("encode") or [encoded]
+        "h3te.nodes.encode_list.encode_all", lambda asks, node: order.append("encode") or [encoded]
     )
     encode(ref_images={"ref_image_0": picture(1, 640, 480)})
     before, encoding, after = order
