@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from .encoder_options import EncoderOptions, checked_options
 from .host import paths, report
-from .host.devices import AUTO, check_device, device_options, pick_devices, pick_dtype
+from .host.devices import AUTO, device_options, pick_devices, pick_dtype
 from .host.opening import load_clip
 from .sockets import Options, schema
 
@@ -41,13 +41,11 @@ class LoadTextEncoder(io.ComfyNode):
         )
 
     @classmethod
-    def validate_inputs(cls, text_encoder: str | None = None, device: str | None = None) -> bool | str:
-        """Checked before the run; what comes over a link is checked in execute."""
+    def validate_inputs(cls, text_encoder: str | None = None) -> bool | str:
+        """Checked before the run; a name over a link is checked in execute."""
+        if text_encoder is None:
+            return True
         try:
-            if device is not None:
-                check_device(device)
-            if text_encoder is None:
-                return True
             path = paths.resolve(text_encoder)
         except ValueError as error:
             return str(error)

@@ -85,15 +85,6 @@ def test_device_that_is_not_there_is_refused(loader):
         loader.execute(VALUE, "cuda:99")
 
 
-@pytest.mark.parametrize("saved", ["default", "minimax"])
-def test_what_cliploader_saved_in_the_place_of_device_means_auto(loader, saved):
-    from h3te.nodes.host import devices
-
-    assert loader.validate_inputs(VALUE, saved) is True
-    assert devices.pick_devices(saved) == devices.pick_devices("auto")
-    assert "got 'cuda:99'" in loader.validate_inputs(VALUE, "cuda:99")
-
-
 def test_devices_are_those_torch_reports(comfy, monkeypatch):  # noqa: F811
     from h3te.nodes.host import devices
 

@@ -15,8 +15,6 @@ import torch
 logger = logging.getLogger(__name__)
 
 AUTO = "auto"
-# saved in this place by CLIPLoader, when only the type of the node was changed
-CLIP_LOADER_VALUES = ("default", "minimax")
 DTYPES = {"bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -32,19 +30,14 @@ def _count(kind: str) -> int:
     return module.device_count() if module is not None and module.is_available() else 0
 
 
-def check_device(choice: str) -> None:
-    """Raises ValueError for a device that this machine lacks."""
-    if choice not in (*device_options(), *CLIP_LOADER_VALUES):
+def pick_devices(choice: str) -> tuple[torch.device, torch.device]:
+    """(load device, offload device). Raises ValueError for a device that this machine lacks."""
+    if choice not in device_options():
         raise ValueError(
             f"Load MiniMax H3 Text Encoder (H3TE): expected device to be one of {', '.join(device_options())}, "
             f"got {choice!r}. Choose auto."
         )
-
-
-def pick_devices(choice: str) -> tuple[torch.device, torch.device]:
-    """(load device, offload device). Raises as `check_device`."""
-    check_device(choice)
-    if choice in (AUTO, *CLIP_LOADER_VALUES):
+    if choice == AUTO:
         return comfy.model_management.text_encoder_device(), comfy.model_management.text_encoder_offload_device()
     device = torch.device(choice)
     offload = device if device.type == "cpu" else comfy.model_management.text_encoder_offload_device()
