@@ -29,6 +29,7 @@ from .patcher import H3Patcher
 from .progress import HostProgress
 from .readers import settle, takes_time
 from .recovery import is_out_of_memory, offload, place_nothing, release
+from .refusals import Refusals, refuse_layer
 from .tokens import WHO, TokenBatch, make_tokens, make_tokens_each, token_batch
 from .tree import HostTree
 
@@ -47,7 +48,7 @@ def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torc
     return patcher
 
 
-class H3Clip(comfy.sd.CLIP):
+class H3Clip(Refusals, comfy.sd.CLIP):
     """backend: one of BACKENDS. unload: give up the weights after every request."""
 
     def __init__(self, patcher, backend: str = "encoder", unload: bool = False):
@@ -91,38 +92,6 @@ class H3Clip(comfy.sd.CLIP):
         if self.backend == "official":
             self.patcher.model.official()
 
-    # what H3 has no use for
-
-    def clip_layer(self, layer_idx: int | None) -> None:
-        _refuse_layer(layer_idx)
-        self.layer_idx = None
-
-    def set_tokenizer_option(self, option_name: str, value: Any) -> None:
-        logger.warning("%s: tokenizer option %s means nothing to MiniMax H3 and is ignored.", WHO, option_name)
-
-    def generate(self, *args, **kwargs):
-        raise RuntimeError(
-            f"{WHO}: expected a request for conditioning, got one to generate text. The H3 encoder ends at layer 50 "
-            "and has no language head: load a text generation model for that."
-        )
-
-    def decode(self, *args, **kwargs):
-        self.generate()
-
-    def get_sd(self):
-        raise RuntimeError(
-            f"{WHO}: expected a request for conditioning, got one to save the weights (CLIPSave). "
-            "Keep the original checkpoint: this encoder reads it unchanged."
-        )
-
-    state_dict_for_saving = get_sd
-
-    def get_key_patches(self):
-        raise RuntimeError(
-            f"{WHO}: expected a request for conditioning, got one to merge the weights (CLIPMergeSimple and its like). "
-            "This encoder computes as released: remove that node; a LoRA can be applied with LoraLoader."
-        )
-
     # tokens
 
     def tokenize(self, text: str, return_word_ids: bool = False, **kwargs) -> dict[str, TokenBatch]:
@@ -140,7 +109,7 @@ class H3Clip(comfy.sd.CLIP):
         return self._load([token_batch(tokens)] if tokens else [])
 
     def _load(self, batches: Sequence[TokenBatch]):
-        _refuse_layer(self.layer_idx)
+        refuse_layer(self.layer_idx)
         encoder = self.encoder
         self.budget = self.repeated = None
         if batches:
@@ -292,14 +261,6 @@ class H3Clip(comfy.sd.CLIP):
         where = comfy.model_management.intermediate_device()
         hidden = done.hidden.to(device=where, dtype=torch.float32)
         return {"cond": hidden, "pooled_output": None, "minimax_token_tags": done.token_tags}
-
-
-def _refuse_layer(layer_idx: int | None) -> None:
-    if layer_idx is not None:
-        raise ValueError(
-            f"{WHO}: expected no layer choice, got layer {layer_idx} from CLIP Set Last Layer (CLIPSetLastLayer). "
-            "MiniMax H3 is conditioned on layer 50 alone: remove that node."
-        )
 
 
 @contextmanager
