@@ -19,7 +19,7 @@ formats: ## every format on generated files: doctor, load, error, bytes, memory;
 	@$(PYTHON) scripts/formats.py $(ARGS)
 budgets: ## partial loading: budgets x formats, bits, bytes, peak, time; writes docs/partial-loading.md; ARGS=--demo is short
 	@$(PYTHON) scripts/budgets.py $(ARGS)
-bench: ## speed and memory against others, minutes; ARGS="load unpack stream depth" chooses
+bench: ## speed and memory against others, with every target; ARGS="encode --rounds 3" chooses, ARGS=--table only prints
 	@$(PYTHON) scripts/bench.py $(ARGS)
 workflows: ## check the bundled workflows against a live ComfyUI and comfy-lint, and run their encode part
 	@$(PYTHON) scripts/workflows.py $(ARGS)
