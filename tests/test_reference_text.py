@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -105,9 +106,11 @@ def test_node_text_is_sent_to_the_node_when_a_server_runs(encode, monkeypatch): 
     instance = SimpleNamespace(send_progress_text=lambda text, node: sent.append((node, text)))
     monkeypatch.setitem(sys.modules, "server", SimpleNamespace(PromptServer=SimpleNamespace(instance=instance)))
     monkeypatch.setattr(EncodeReferences, "hidden", SimpleNamespace(unique_id="7"))
-    said = encode("a fox", ref_images={"ref_image_0": picture(1)})[3]
+    said = encode("a fox of <Picture 4> & a <b>hen</b>", ref_images={"ref_image_0": picture(1)})[3]
+    assert "<Picture 4>" in said
     assert [node for node, _ in sent] == ["7", "7"]
-    assert sent[1][1] == said
+    assert "<" not in sent[1][1]  # the frontend sets it as HTML
+    assert html.unescape(sent[1][1]) == said
 
 
 def test_sizes_and_their_cost_are_sent_before_the_encode(encode, monkeypatch):  # noqa: F811
@@ -116,9 +119,7 @@ def test_sizes_and_their_cost_are_sent_before_the_encode(encode, monkeypatch):  
     order = []
     monkeypatch.setattr(report, "show", lambda node_id, lines: order.append("\n".join(lines)) or {"text": ("",)})
     encoded = any_clip.Encoded([[torch.zeros(1, 1, 8), {}]], "", [], "summary", [])
-    monkeypatch.setattr(
-        "h3te.nodes.encode_list.encode_all", lambda asks, node: order.append("encode") or [encoded]
-    )
+    monkeypatch.setattr("h3te.nodes.encode_list.encode_all", lambda asks, node: order.append("encode") or [encoded])
     encode(ref_images={"ref_image_0": picture(1, 640, 480)})
     before, encoding, after = order
     assert encoding == "encode"

@@ -5,6 +5,7 @@ Contract: plain text lines. Sizes are 10^9 bytes. Token counts come from the tok
 
 from __future__ import annotations
 
+import html
 import sys
 from collections.abc import Iterable, Sequence
 
@@ -29,7 +30,8 @@ def show(node_id: str | None, lines: Iterable[str]) -> dict:
     server = getattr(sys.modules.get("server"), "PromptServer", None)
     instance = getattr(server, "instance", None)
     if instance is not None and node_id is not None:
-        instance.send_progress_text(text, node_id)
+        # the frontend sets it as HTML: a "<Picture 4>" would be gone, and what a prompt says must not become a page
+        instance.send_progress_text(html.escape(text, quote=False), node_id)
     return {"text": (text,)}
 
 
