@@ -14,7 +14,7 @@ def rgb(text: str, where: str) -> RGB:
         colour = ImageColor.getrgb(text.strip())[:3]
     except (ValueError, AttributeError) as error:
         raise _no_colour(text, where) from error
-    if max(colour) > 255:  # PIL lets rgb(300, 0, 0) pass
+    if not all(0 <= value <= 255 for value in colour):  # PIL lets rgb(300, 0, 0) and hsv(0, 200%, 50%) pass
         raise _no_colour(text, where)
     return colour
 
