@@ -230,7 +230,7 @@ def _where(part: str) -> str:
 
 
 def _stamp(seconds: float) -> str:
-    return f"<{seconds:.1f} seconds>"
+    return f"<{seconds + 0.0:.1f} seconds>"  # -0.0 is read as 0.0
 
 
 def _second(timestamp: Any, where: str) -> float:

@@ -91,6 +91,12 @@ def test_timed_picture_is_stamped_between_its_label_and_its_block():
     assert presentation.parts[0] == Part("Picture 1", (1, 16, 16), 66)
 
 
+def test_minus_zero_seconds_are_written_as_zero():
+    references = [ImageReference(image(), timestamp=-0.0), VideoReference(clip(2), timestamps=(-0.0, -0.0))]
+    said = [text for text in outline(present("", references)) if "seconds" in text]
+    assert said == ["<0.0 seconds>", "<0.0 seconds>"]
+
+
 def test_prompts_with_the_same_references_share_their_patches_and_are_what_each_is_alone(monkeypatch):
     from h3te.encoder import presentation as module
 
