@@ -50,7 +50,10 @@ def encode_list(
     rows = prompt_lists.rows(inputs, node)
     shared = [name for name in inputs if name not in ("clip", "prompt")]
     request_of = prompt_lists.once_each(request, *shared)
-    requests = [request_of(row) for row in rows]
+    requests = []
+    for number, row in enumerate(rows):
+        with prompt_lists.told_which(number, len(rows)):
+            requests.append(request_of(row))
     log_once(node, (line for each in requests for line in each.alpha))
     node_id = hidden.unique_id if hidden else None
     _show_before(requests, node_id)

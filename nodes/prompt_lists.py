@@ -7,7 +7,8 @@ repeats its last value. A value that is no list counts for every run, so that no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -41,6 +42,17 @@ def _at(value: Any, i: int) -> Any:
     if isinstance(value, list):
         return value[min(i, len(value) - 1)]
     return {name: _at(each, i) for name, each in value.items()} if _grown(value) else value
+
+
+@contextmanager
+def told_which(number: int, count: int) -> Iterator[None]:
+    """A ValueError says which of several prompts it is about, `number` from 0 on; that of a single one stays."""
+    try:
+        yield
+    except ValueError as error:
+        if count == 1:
+            raise
+        raise ValueError(f"prompt {number + 1} of {count}: {error}") from error
 
 
 def once_each(make: Callable[..., Any], *names: str) -> Callable[[Mapping[str, Any]], Any]:

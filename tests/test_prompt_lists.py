@@ -81,6 +81,21 @@ def test_empty_list_is_refused_by_its_input(inputs, name):
         lists.rows(inputs, NODE)
 
 
+# told_which
+
+
+def test_error_is_numbered_among_several_prompts_and_stays_for_one():
+    with (
+        pytest.raises(ValueError, match=r"^prompt 2 of 3: width: expected 5, got 4\. Raise it\.$"),
+        lists.told_which(1, 3),
+    ):
+        raise ValueError("width: expected 5, got 4. Raise it.")
+    with pytest.raises(ValueError, match=r"^width$"), lists.told_which(0, 1):
+        raise ValueError("width")
+    with pytest.raises(RuntimeError, match=r"^memory$"), lists.told_which(1, 3):
+        raise RuntimeError("memory")
+
+
 # once_each
 
 

@@ -274,6 +274,37 @@ def test_a_clip_that_takes_one_prompt_is_asked_one_by_one(any_clip, tiny_clip): 
     assert own.prompts == PROMPTS
 
 
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (5, "MiniMax H3 CLIP: expected one string as the prompt, got int"),
+        ("see <|image_pad|>", r"tokens: expected text without vision markers, got <\|image_pad\|>"),
+    ],
+    ids=["type", "marker"],
+)
+def test_prompt_that_cannot_be_read_is_numbered_among_several(tiny_clip, encode_all, wrong, told):  # noqa: F811
+    for references in ([PICTURES] * 3, [PICTURES, OTHERS, {}]):
+        with pytest.raises(ValueError, match=f"^prompt 3 of 3: {told}"):
+            encode_all(tiny_clip, prompts=["a", "b", wrong], references=references)
+    with pytest.raises(ValueError, match=f"^prompt 2 of 3: {told}"):
+        encode_all(tiny_clip, tiny_clip.clone(), prompts=["a", wrong, "c"], references=[PICTURES] * 3)
+    with pytest.raises(ValueError, match=f"^{told}"):
+        encode_all(tiny_clip, prompts=[wrong], references=[PICTURES])
+
+
+def test_references_that_cannot_be_read_are_numbered_by_their_first_prompt(tiny_clip, encode_all):  # noqa: F811
+    wrong = {"minimax_ref_items": [{"type": "picture"}]}
+    with pytest.raises(ValueError, match=r'^prompt 2 of 3: .*items\[0\]: expected type "image", "video" or "audio"'):
+        encode_all(tiny_clip, prompts=["a", "b", "c"], references=[{}, wrong, wrong])
+
+
+def test_clip_of_another_model_is_numbered_among_several(tiny_clip, encode_all):  # noqa: F811
+    with pytest.raises(ValueError, match=r"^prompt 2 of 4: node: expected a MiniMax H3 text encoder on clip, got str"):
+        encode_all(tiny_clip, "clip")
+    with pytest.raises(ValueError, match=r"^node: expected a MiniMax H3 text encoder on clip, got str"):
+        encode_all("clip", prompts=["a"], references=[{}])
+
+
 class OwnClip:
     """What is known of ComfyUI's own: the tokenizer's attribute, and one prompt at a time."""
 

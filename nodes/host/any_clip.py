@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..prompt_lists import told_which
 from . import report
 from .clip import H3Clip
 from .tree import WRAPPER
@@ -39,43 +40,61 @@ class Encoded:
 
 def encode_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
     """Tokenize and encode with any H3 CLIP. Raises ValueError naming `node` for another CLIP, and for what ComfyUI's
-    own cannot show."""
-    for ask in asks:
-        _check(ask, node)
+    own cannot show; of several asks, it says which."""
+    for number, ask in enumerate(asks):
+        with told_which(number, len(asks)):
+            _check(ask, node)
     done: dict[int, Encoded] = {}
-    for numbers in _alike(asks, "clip"):
-        done |= zip(numbers, _encode([asks[i] for i in numbers]), strict=True)
+    for numbers in _alike(asks, range(len(asks)), "clip"):
+        done |= zip(numbers, _encode(asks, numbers), strict=True)
     return [done[i] for i in range(len(asks))]
 
 
-def _alike(asks: Sequence[Ask], name: str) -> list[list[int]]:
-    """Numbers of the asks that hold the very same object under `name`."""
+def _alike(asks: Sequence[Ask], numbers: Sequence[int], name: str) -> list[list[int]]:
+    """Those of `numbers` apart whose asks hold the very same object under `name`."""
     found: dict[int, list[int]] = {}
-    for number, ask in enumerate(asks):
-        found.setdefault(id(getattr(ask, name)), []).append(number)
+    for number in numbers:
+        found.setdefault(id(getattr(asks[number], name)), []).append(number)
     return list(found.values())
 
 
-def _encode(asks: Sequence[Ask]) -> list[Encoded]:
+def _encode(asks: Sequence[Ask], numbers: Sequence[int]) -> list[Encoded]:
     """All of one CLIP."""
-    clip, tokens = asks[0].clip, _tokens(asks)
-    if len(asks) == 1 or not isinstance(clip, H3Clip) or not clip.shares_pass():
+    clip, tokens = asks[numbers[0]].clip, _tokens(asks, numbers)
+    if len(tokens) == 1 or not isinstance(clip, H3Clip) or not clip.shares_pass():
         return [_alone(clip, each) for each in tokens]
     started = time.perf_counter()
     conditionings = clip.encode_each(tokens)
     seconds = time.perf_counter() - started
-    return [_told(clip, t, c, seconds, len(asks)) for t, c in zip(tokens, conditionings, strict=True)]
+    return [_told(clip, t, c, seconds, len(tokens)) for t, c in zip(tokens, conditionings, strict=True)]
 
 
-def _tokens(asks: Sequence[Ask]) -> list[Any]:
+def _tokens(asks: Sequence[Ask], numbers: Sequence[int]) -> list[Any]:
     """References that several asks hold are prepared once."""
-    clip, made = asks[0].clip, {}
+    clip, made = asks[numbers[0]].clip, {}
     if not isinstance(clip, H3Clip):
-        return [clip.tokenize(ask.prompt, **ask.references) for ask in asks]
-    for numbers in _alike(asks, "references"):
-        prompts = [asks[i].prompt for i in numbers]
-        made |= zip(numbers, clip.tokenize_each(prompts, **asks[numbers[0]].references), strict=True)
-    return [made[i] for i in range(len(asks))]
+        return [_tokens_of(asks, i, asks[i].references) for i in numbers]
+    for same in _alike(asks, numbers, "references"):
+        made |= zip(same, _tokens_each(clip, asks, same), strict=True)
+    return [made[i] for i in numbers]
+
+
+def _tokens_each(clip: H3Clip, asks: Sequence[Ask], numbers: Sequence[int]) -> list[Any]:
+    references = asks[numbers[0]].references
+    try:
+        return clip.tokenize_each([asks[i].prompt for i in numbers], **references)
+    except ValueError:
+        if len(asks) > 1:
+            for given in ({}, references):  # which of them it is: text is quick to try, and pictures are not
+                for i in numbers:
+                    _tokens_of(asks, i, given)
+        raise
+
+
+def _tokens_of(asks: Sequence[Ask], number: int, references: Mapping[str, Any]) -> Any:
+    ask = asks[number]
+    with told_which(number, len(asks)):
+        return ask.clip.tokenize(ask.prompt, **references)
 
 
 def _alone(clip: Any, tokens: Any) -> Encoded:
