@@ -67,16 +67,34 @@ class KeyframeItem:
 
 Reference = ImageItem | VideoItem | AudioItem
 REFERENCES = (ImageItem, VideoItem, AudioItem)
+KEYFRAMES = (KeyframeItem,)
+_IN_WORDS = {
+    REFERENCES: ("references", "Reference Image, Reference Video or Reference Audio (H3TE)"),
+    KEYFRAMES: ("keyframes", "Keyframe (H3TE)"),
+}
 
 
 def checked_chain(chain: Any, kinds: tuple[type, ...], node: str, socket: str) -> tuple:
-    """The items of a chain, none for an unlinked socket. Raises ValueError when something else arrived."""
+    """The items of a chain of REFERENCES or KEYFRAMES, none for an unlinked socket. Raises ValueError when
+    something else arrived."""
     if chain is None:
         return ()
-    if not isinstance(chain, tuple) or not all(isinstance(item, kinds) for item in chain):
-        names = ", ".join(kind.__name__ for kind in kinds)
+    if not _is_chain(chain, kinds):
+        items, makers = _IN_WORDS[kinds]
         raise ValueError(
-            f"{node}: expected {socket} to be a chain of {names}, got {type(chain).__name__}. "
-            "Connect a node of this pack that makes one."
+            f"{node}: expected {socket} to be a chain of {items}, got {_in_words(chain)}. Connect {makers}."
         )
     return chain
+
+
+def _is_chain(chain: Any, kinds: tuple[type, ...]) -> bool:
+    return isinstance(chain, tuple) and all(isinstance(item, kinds) for item in chain)
+
+
+def _in_words(chain: Any) -> str:
+    for kinds, (items, _) in _IN_WORDS.items():
+        if _is_chain(chain, kinds):
+            return f"a chain of {items}"
+    if isinstance(chain, tuple):
+        return f"a tuple of {', '.join(sorted({type(item).__name__ for item in chain}))}"
+    return type(chain).__name__

@@ -10,14 +10,14 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from .chains import FITS, KeyframeItem, checked_chain
+from .chains import FITS, KEYFRAMES, KeyframeItem, checked_chain
 from .colours import rgb
 from .encode_list import Request, Row, encode_list
 from .host import report
 from .host.images import about_alpha
 from .host.keyframes import CANVASES, canvas_target, fit_keyframes, keyframe_blocks, shown_images
 from .host.report_keyframes import about_canvas, describe_keyframes, keyframe_warnings
-from .sockets import PRESENTATION_TIP, Keyframes, alpha_input, prompt_input, schema, size_inputs
+from .sockets import PRESENTATION_TIP, Keyframes, alpha_input, checked_choice, prompt_input, schema, size_inputs
 
 NODE = "Encode Video Keyframes (H3TE)"
 FIT_TIP = (
@@ -53,8 +53,9 @@ class EncodeKeyframes(io.ComfyNode):
 
 
 def _request(row: Row) -> Request:
-    chain = checked_chain(row.get("keyframes"), (KeyframeItem,), NODE, "keyframes")
-    items = [*_socket_items(row), *chain]
+    fit = checked_choice(row.get("fit", FITS[0]), FITS, f"{NODE}, fit")
+    chain = checked_chain(row.get("keyframes"), KEYFRAMES, NODE, "keyframes")
+    items = [*_socket_items(row, fit), *chain]
     width, height, length = row["width"], row["height"], row["length"]
     canvas, colour = row.get("canvas", CANVASES[0]), row.get("alpha_colour", "white")
     target = canvas_target(canvas, items, width, height, length)
@@ -68,8 +69,7 @@ def _request(row: Row) -> Request:
     return Request(target, fitted, {"images": shown_images(fitted)}, alpha, warnings, facts)
 
 
-def _socket_items(row: Row) -> list[KeyframeItem]:
-    fit = row.get("fit", FITS[0])
+def _socket_items(row: Row, fit: str) -> list[KeyframeItem]:
     placed = (("first_frame", 0), ("last_frame", -1))
     return [KeyframeItem(row[name], frame, fit, where=name) for name, frame in placed if row.get(name) is not None]
 

@@ -24,6 +24,7 @@ from .sockets import (
     References,
     TextEncoderOnlyImage,
     alpha_input,
+    checked_choice,
     gathered,
     growing,
     prompt_input,
@@ -67,10 +68,11 @@ class EncodeReferences(io.ComfyNode):
 
 
 def _request(row: Row) -> Request:
+    size_mode = checked_choice(row.get("ref_image_size", "match"), REFERENCE_SIZES, f"{NODE}, ref_image_size")
     size = row["width"], row["height"], row["length"]
     target = resolve_target(*size)
     chain = checked_chain(row.get("references"), REFERENCES, NODE, "references")
-    colour, size_mode = row.get("alpha_colour", "white"), row.get("ref_image_size", "match")
+    colour = row.get("alpha_colour", "white")
     items = [*socket_items(*(gathered(row, group) for group in GROUPS)), *chain]
     prepared = prepare(items, target, size_mode, rgb(colour, f"{NODE}, alpha_colour"))
     vaes = row.get("vae"), row.get("audio_vae")

@@ -6,10 +6,10 @@ from typing import Any
 
 from comfy_api.latest import io
 
-from .chains import FITS, KeyframeItem, checked_chain
+from .chains import FITS, KEYFRAMES, KeyframeItem, checked_chain
 from .colours import rgb
 from .host.images import size_of
-from .sockets import Keyframes, chain_input, schema
+from .sockets import Keyframes, chain_input, checked_choice, checked_switch, is_finite, schema
 
 NODE = "Keyframe (H3TE)"
 UNITS = ("frame", "second")
@@ -66,19 +66,32 @@ class KeyframeNode(io.ComfyNode):
         show_to_encoder: bool,
         keyframes: Any = None,
     ) -> io.NodeOutput:
-        before = checked_chain(keyframes, (KeyframeItem,), NODE, "keyframes")
+        before = checked_chain(keyframes, KEYFRAMES, NODE, "keyframes")
         where = f"{NODE} {len(before) + 1} of the chain"
-        _check(unit, UNITS, f"{where}, unit")
-        _check(fit, FITS, f"{where}, fit")
+        checked_choice(unit, UNITS, f"{where}, unit")
+        checked_choice(fit, FITS, f"{where}, fit")
+        show = checked_switch(show_to_encoder, f"{where}, show_to_encoder")
+        place = {"second": _second(second, where)} if unit == "second" else {"frame": _frame(frame, where)}
         size_of(image, f"{where}, image")  # one picture, refused here and not first at the encode node
         colour = rgb(pad_colour, f"{where}, pad_colour")
-        item = KeyframeItem(image, frame, fit, show_to_encoder, where, second if unit == "second" else None, colour)
+        item = KeyframeItem(image, fit=fit, show=show, where=where, pad_colour=colour, **place)
         return io.NodeOutput((*before, item))
 
 
-def _check(value: str, choices: tuple[str, ...], where: str) -> None:
-    if value not in choices:
-        raise ValueError(f"{where}: expected {' or '.join(choices)}, got {value!r}. Choose one.")
+def _frame(value: Any, where: str) -> int:
+    if not is_finite(value) or value != int(value):
+        raise ValueError(
+            f"{where}, frame: expected a whole number, got {value!r:.60}. Connect an INT, or choose unit second."
+        )
+    return int(value)
+
+
+def _second(value: Any, where: str) -> float:
+    if not is_finite(value):
+        raise ValueError(
+            f"{where}, second: expected a number of seconds, got {value!r:.60}. Connect a FLOAT, or choose unit frame."
+        )
+    return float(value)
 
 
 FIT_TIP = (

@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from .chains import REFERENCES, AudioItem, checked_chain
 from .host.references import checked_waveform
-from .sockets import References, chain_input, schema, vision_only_input
+from .sockets import References, chain_input, checked_switch, schema, vision_only_input
 
 NODE = "Reference Audio (H3TE)"
 
@@ -33,5 +33,6 @@ class ReferenceAudio(io.ComfyNode):
     def execute(cls, audio: Any, vision_only: bool, references: Any = None) -> io.NodeOutput:
         before = checked_chain(references, REFERENCES, NODE, "references")
         where = f"{NODE} {len(before) + 1} of the chain"
+        vision_only = checked_switch(vision_only, f"{where}, vision_only")
         checked_waveform(audio, where)  # here, so that ComfyUI marks this node and not the encode node
         return io.NodeOutput((*before, AudioItem(audio, vision_only, where)))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from comfy_api.latest import io
 
 from .chains import REFERENCES, ImageItem, checked_chain
 from .host.reference_limits import check_aspect
-from .sockets import References, chain_input, schema, vision_only_input
+from .sockets import References, chain_input, checked_switch, is_finite, schema, vision_only_input
 
 NODE = "Reference Image (H3TE)"
+LAST_SECOND = 3600
 
 
 class ReferenceImage(io.ComfyNode):
@@ -30,7 +30,7 @@ class ReferenceImage(io.ComfyNode):
                     "second",
                     default=0.0,
                     min=0.0,
-                    max=3600.0,
+                    max=float(LAST_SECOND),
                     step=0.1,
                     tooltip="Of a timed picture, as <2.0 seconds> before it. An extension: not in the released form.",
                 ),
@@ -45,12 +45,16 @@ class ReferenceImage(io.ComfyNode):
     ) -> io.NodeOutput:
         before = checked_chain(references, REFERENCES, NODE, "references")
         where = f"{NODE} {len(before) + 1} of the chain"
+        vision_only = checked_switch(vision_only, f"{where}, vision_only")
+        timed = checked_switch(timed, f"{where}, timed")
         check_aspect(image, where)  # here, so that ComfyUI marks this node and not the encode node
         timestamp = _checked_second(second, where) if timed else None
         return io.NodeOutput((*before, ImageItem(image, vision_only, where, timestamp)))
 
 
 def _checked_second(second: Any, where: str) -> float:
-    if not (isinstance(second, (int, float)) and 0 <= second < math.inf):
-        raise ValueError(f"{where}: expected a second from 0 on, got {second}. Correct it, or turn timed off.")
-    return float(second)
+    if not (is_finite(second) and 0 <= second <= LAST_SECOND):
+        raise ValueError(
+            f"{where}: expected a second from 0 to {LAST_SECOND}, got {second!r:.60}. Correct it, or turn timed off."
+        )
+    return float(second) + 0.0  # -0.0 is 0.0

@@ -11,7 +11,7 @@ from comfy_api.latest import io
 
 from .chains import REFERENCES, VideoItem, checked_chain
 from .host.reference_videos import check_video, decode
-from .sockets import References, chain_input, schema, vision_only_input
+from .sockets import References, chain_input, checked_switch, schema, vision_only_input
 
 NODE = "Reference Video (H3TE)"
 
@@ -53,6 +53,8 @@ class ReferenceVideo(io.ComfyNode):
     ) -> io.NodeOutput:
         before = checked_chain(references, REFERENCES, NODE, "references")
         where = f"{NODE} {len(before) + 1} of the chain"
+        with_sound = checked_switch(with_sound, f"{where}, with_sound")
+        vision_only = checked_switch(vision_only, f"{where}, vision_only")
         if (video is None) == (frames is None):
             got = "none" if video is None else "both"
             raise ValueError(f"{where}: expected either video or frames, got {got}. Connect one of the two.")

@@ -2,13 +2,16 @@
 
 Contract: newer releases grow sockets (io.Autogrow) whose API keys are flat, `ref_images.ref_image_0`; older ones get
 fixed optional sockets with those very ids, so that one API graph runs on both. Schema fields that a release lacks are
-left out.
+left out. A link that takes any type passes by ComfyUI's own checks of a widget: `checked_*` are made for that.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sequence
+from numbers import Real
 from typing import Any
 
 from comfy_api.latest import io
@@ -73,6 +76,30 @@ def chain_input(kind: Any, name: str, tooltip: str) -> io.Input:
     return kind.Input(name, optional=True, tooltip=tooltip)
 
 
+def checked_switch(value: Any, where: str) -> bool:
+    """True or False and nothing that counts as one of them: "false" is true. Raises ValueError naming `where`."""
+    if not isinstance(value, bool):
+        raise ValueError(f"{where}: expected True or False, got {value!r:.60}. Connect a BOOLEAN, or set the switch.")
+    return value
+
+
+def checked_choice(value: Any, choices: Sequence[str], where: str) -> str:
+    """One of `choices`. Raises ValueError naming `where`."""
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{where}: expected {' or '.join(choices)}, got {value!r:.60}. Choose one.")
+    return value
+
+
+def is_finite(value: Any) -> bool:
+    """Whether it is a number of any kind that a float can hold; True and False are none."""
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an int beyond every float
+        return False
+
+
 def growing(group: str, template: io.Input, prefix: str, count: int, tooltip: str) -> list[io.Input]:
     """`count` optional sockets `<group>.<prefix>0`...; one growing input where the release has it."""
     if hasattr(io, "Autogrow"):
@@ -90,9 +117,21 @@ def _numbered(template: io.Input, socket_id: str, label: str, tooltip: str) -> i
 
 
 def gathered(inputs: Mapping[str, Any], group: str) -> dict[int, Any]:
-    """The linked sockets of a group as {number: value}, in socket order, whichever way this release sends them."""
+    """The linked sockets of a group as {number: value}, in socket order, whichever way this release sends them. Raises
+    ValueError naming a socket that the group does not have."""
     grown = {name: value for name, value in (inputs.get(group) or {}).items() if value is not None}
     prefix = group + "."
     flat = {name[len(prefix) :]: v for name, v in inputs.items() if name.startswith(prefix) and v is not None}
-    numbered = {int(name.rsplit("_", 1)[-1]): value for name, value in {**grown, **flat}.items()}
+    numbered = {_number(name, group): value for name, value in {**grown, **flat}.items()}
     return dict(sorted(numbered.items()))
+
+
+def _number(name: str, group: str) -> int:
+    prefix = group.removesuffix("s") + "_"
+    found = re.fullmatch(re.escape(prefix) + "([0-9]{1,4})", name)
+    if not found:
+        raise ValueError(
+            f"{group}.{name:.60}: expected a socket named as {group}.{prefix}0 is, with its number at the end, "
+            f"got {name!r:.60}. Correct the name in the workflow."
+        )
+    return int(found[1])

@@ -168,8 +168,12 @@ def test_fit_applies_to_both_sockets(encode, fit):
 
 
 def test_unknown_fit_and_canvas_are_refused(encode):
-    with pytest.raises(ValueError, match="last_frame: expected a fit of stretch, crop, pad, got 'zoom'"):
-        encode(last_frame=picture(1), fit="zoom")
+    told = (
+        r"^Encode Video Keyframes \(H3TE\), fit: expected released or stretch or crop or pad, got 'zoom'\. Choose one"
+    )
+    for sockets in ({}, {"last_frame": picture(1)}, {"keyframes": (1,)}):
+        with pytest.raises(ValueError, match=told):
+            encode(fit="zoom", **sockets)
     with pytest.raises(ValueError, match=r"canvas: expected given or first image, got 'mine'\. Choose one"):
         encode(last_frame=picture(1), canvas="mine")
 
@@ -302,6 +306,13 @@ def test_empty_list_is_refused_by_its_input(encode_list):
         encode_list(prompt=[])
 
 
+def test_error_of_a_list_says_which_prompt_and_of_one_prompt_does_not(encode_list):
+    with pytest.raises(ValueError, match=r"^prompt 2 of 3: last_frame: expected one picture, got a batch of 2"):
+        encode_list(prompt=["a", "b", "c"], last_frame=[picture(1), picture(2, batch=2), picture(3)])
+    with pytest.raises(ValueError, match=r"^last_frame: expected one picture, got a batch of 2"):
+        encode_list(prompt=["a"], last_frame=[picture(2, batch=2)])
+
+
 # pictures
 
 
@@ -352,7 +363,9 @@ def test_non_finite_picture_is_refused_by_its_socket(encode):
 
 
 def test_chain_of_something_else_is_refused(encode):
-    with pytest.raises(ValueError, match="expected keyframes to be a chain of KeyframeItem, got tuple"):
+    with pytest.raises(
+        ValueError, match=r"expected keyframes to be a chain of keyframes, got a tuple of int\. Connect Key"
+    ):
         encode(keyframes=(1,))
 
 

@@ -151,7 +151,7 @@ def test_soundtrack_without_its_video_is_refused(encode):
 
 
 def test_chain_of_something_else_is_refused(encode):
-    with pytest.raises(ValueError, match="expected references to be a chain of ImageItem, VideoItem, AudioItem"):
+    with pytest.raises(ValueError, match=r"to be a chain of references, got a tuple of int\. Connect Ref"):
         encode(references=(1,))
 
 
@@ -161,8 +161,29 @@ def test_colour_that_is_none_is_refused_by_its_input(encode):
 
 
 def test_size_mode_that_is_none_is_refused(encode):
-    with pytest.raises(ValueError, match="expected a size mode of match, max, official, none, got 'huge'"):
-        encode(ref_image_size="huge", ref_images={"ref_image_0": picture(1)})
+    told = r"^Encode .* \(H3TE\), ref_image_size: expected match or max or official or none, got {}\. Choose one"
+    for mode in ("huge", None):
+        for sockets in ({}, {"ref_images": {"ref_image_0": picture(1)}}, {"references": (1,)}):
+            with pytest.raises(ValueError, match=told.format(repr(mode))):
+                encode(ref_image_size=mode, **sockets)
+
+
+@pytest.mark.parametrize("name", ["ref_image_x", "ref_image_", "ref_video_0", "0", "ref_image_-1"])
+def test_socket_without_a_number_is_named(encode, name):
+    for sockets in ({f"ref_images.{name}": picture(1)}, {"ref_images": {name: picture(1)}}):
+        told = rf"^ref_images\.{name}: expected a socket named as ref_images\.ref_image_0 is, .* got '{name}'\. Correct"
+        with pytest.raises(ValueError, match=told):
+            encode(**sockets)
+
+
+def test_error_of_a_list_says_which_prompt(encode):
+    modes = ["match", "match", "huge"]
+    with pytest.raises(ValueError, match=r"^prompt 3 of 3: Encode .*, ref_image_size: expected match or"):
+        encode(ref_image_size=modes)
+    with pytest.raises(
+        ValueError, match=r"^prompt 2 of 2: MiniMax H3 CLIP: expected one string as the prompt, got int"
+    ):
+        encode(prompt=["a fox", 5], ref_images={"ref_image_0": picture(1)})
 
 
 def test_other_clips_are_refused_by_name(encode):

@@ -73,15 +73,38 @@ def test_something_else_on_the_chain_socket_is_refused_by_the_node(nodes, wrong)
         ("Reference Video", lambda: nodes.video(frames=picture(1, batch=48), references=wrong)),
         ("Reference Audio", lambda: nodes.audio(sound(), references=wrong)),
     ):
-        with pytest.raises(ValueError, match=rf"{title} \(H3TE\): expected references to be a chain of ImageItem"):
+        with pytest.raises(
+            ValueError, match=rf"{title} \(H3TE\): expected references to be a chain of references, got"
+        ):
             add()
 
 
 def test_keyframes_are_no_references(nodes):
     from h3te.nodes.chains import KeyframeItem
 
-    with pytest.raises(ValueError, match="expected references to be a chain"):
+    told = (
+        "to be a chain of references, got a chain of keyframes. Connect Reference Image, Reference Video or Reference"
+    )
+    with pytest.raises(ValueError, match=told):
         nodes.image(picture(1), references=(KeyframeItem(picture(1)),))
+
+
+# switches
+
+
+@pytest.mark.parametrize("value", ["false", None, 1, 0.0], ids=repr)
+def test_switch_over_a_link_is_true_or_false_and_not_taken_by_its_truth(nodes, value):
+    clip = picture(1, batch=48)
+    for title, name, add in (
+        ("Image", "vision_only", lambda **switch: nodes.image(picture(1), **switch)),
+        ("Image", "timed", lambda **switch: nodes.image(picture(1), **switch)),
+        ("Video", "with_sound", lambda **switch: nodes.video(frames=clip, **switch)),
+        ("Video", "vision_only", lambda **switch: nodes.video(frames=clip, **switch)),
+        ("Audio", "vision_only", lambda **switch: nodes.audio(sound(), **switch)),
+    ):
+        told = rf"Reference {title} \(H3TE\) 1 of the chain, {name}: expected True or False, got {value!r}\. Connect a"
+        with pytest.raises(ValueError, match=told):
+            add(**{name: value})
 
 
 # pictures
@@ -91,11 +114,17 @@ def test_second_counts_only_when_timed(nodes):
     assert nodes.image(picture(1), second=3.5)[0].timestamp is None
     assert nodes.image(picture(1), timed=True, second=3.5)[0].timestamp == 3.5
     assert nodes.image(picture(1), timed=True, second=2)[0].timestamp == 2.0  # an INT over a link
+    assert nodes.image(picture(1), timed=True, second=3600)[0].timestamp == 3600.0
 
 
-@pytest.mark.parametrize("second", [-0.1, math.nan, math.inf, "2", None])
+def test_minus_zero_seconds_are_the_start(nodes):
+    assert math.copysign(1, nodes.image(picture(1), timed=True, second=-0.0)[0].timestamp) == 1
+
+
+@pytest.mark.parametrize("second", [-0.1, 3600.1, math.nan, math.inf, "2", None, True])
 def test_second_that_is_none_is_refused_when_timed_and_not_read_otherwise(nodes, second):
-    with pytest.raises(ValueError, match=r"Reference Image .* 1 of the chain: expected a second from 0 on, got"):
+    told = rf"Reference Image .* 1 of the chain: expected a second from 0 to 3600, got {second!r}\. Correct it"
+    with pytest.raises(ValueError, match=told):
         nodes.image(picture(1), timed=True, second=second)
     assert nodes.image(picture(1), second=second)[0].timestamp is None
 
