@@ -148,12 +148,21 @@ def resize(pixels: Any, width: int, height: int, *, where: str = "geometry") -> 
     return image if _size(image) == (width, height) else _lanczos(image, (width, height))
 
 
-def resize_frames(frames: Any, width: int, height: int, *, where: str = "geometry") -> torch.Tensor:
-    """Frames [T, H, W, 3], each stretched to `width` x `height`: uint8 [T, height, width, 3]."""
+def resize_frames(
+    frames: Any, width: int, height: int, *, where: str = "geometry", before_each: Callable[[], None] | None = None
+) -> torch.Tensor:
+    """Frames [T, H, W, 3], each stretched to `width` x `height`: uint8 [T, height, width, 3]. before_each: called
+    before every frame that is resized; what it raises ends the work."""
     video = to_uint8(frames, 4, where)
     if _size(video) == (width, height):
         return video
-    return torch.stack([_lanczos(frame, (width, height)) for frame in video])
+    _check_size(width, height)
+    resized = torch.empty(len(video), height, width, 3, dtype=torch.uint8)
+    for frame, made in zip(video, resized, strict=True):
+        if before_each is not None:
+            before_each()
+        made.copy_(_lanczos(frame, (width, height)))
+    return resized
 
 
 def fit_keyframe(

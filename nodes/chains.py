@@ -32,7 +32,8 @@ class ImageItem:
 @dataclass(frozen=True, eq=False)
 class VideoItem:
     """Frames [T, H, W, C] at `fps`, with an optional soundtrack. total: frames that the video had, where an end that
-    no request can use is not among `frames`."""
+    no request can use is not among `frames`. played: frames per second by their own times; None where they have
+    none."""
 
     frames: torch.Tensor
     fps: float = 24.0
@@ -40,6 +41,7 @@ class VideoItem:
     vision_only: bool = False
     where: str = "reference video"
     total: int | None = None
+    played: float | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from typing import Any
 from comfy_api.latest import io
 
 from .chains import REFERENCES, VideoItem, checked_chain
-from .host.reference_videos import check_video, decode
+from .host.reference_videos import check_video
+from .host.video_files import decode
 from .sockets import References, chain_input, checked_switch, schema, vision_only_input
 
 NODE = "Reference Video (H3TE)"
@@ -58,12 +59,12 @@ class ReferenceVideo(io.ComfyNode):
         if (video is None) == (frames is None):
             got = "none" if video is None else "both"
             raise ValueError(f"{where}: expected either video or frames, got {got}. Connect one of the two.")
-        total = None
+        total = played = None
         if video is not None:
-            decoded = decode(video, where)
-            frames, total, fps = decoded.frames, decoded.total, decoded.fps
+            decoded = decode(video, where, with_sound and soundtrack is None)
+            frames, total, fps, played = decoded.frames, decoded.total, decoded.fps, decoded.played
             soundtrack = decoded.sound if soundtrack is None else soundtrack
         sound = soundtrack if with_sound else None
-        item = VideoItem(frames, fps, sound, vision_only, where, total)
+        item = VideoItem(frames, fps, sound, vision_only, where, total, played)
         check_video(item)
         return io.NodeOutput((*before, item))

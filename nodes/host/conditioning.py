@@ -15,11 +15,9 @@ import comfy.nested_tensor
 import torch
 
 from ...encoder import geometry
-from .images import to_image
+from .latents import AUDIO_CHANNELS, AUDIO_ROWS, SPATIAL, VIDEO_CHANNELS, encode_pixels, encode_waveform
 from .references import Prepared, Target, checked_waveform, sampled_size, soundtrack_of
 
-VIDEO_CHANNELS, AUDIO_CHANNELS, AUDIO_ROWS = 24, 32, 2
-SPATIAL = 16  # pixels per latent cell
 AUDIO_RATE = 32000  # of an audio VAE that does not name its own
 
 
@@ -55,7 +53,7 @@ def reference_blocks(prepared: Iterable[Prepared], vae: Any, audio_vae: Any) -> 
 
 def _image_block(reference: Prepared, vae: Any, picture_index: int) -> dict[str, Any]:
     sides = sampled_size(reference.pixels)
-    latent = vae.encode(to_image(geometry.resize(reference.pixels, *sides))[None])
+    latent = encode_pixels(vae, geometry.resize(reference.pixels, *sides)[None])
     place = {"latent_h": sides[1] // SPATIAL, "latent_w": sides[0] // SPATIAL}
     return {"kind": "image", "picture_index": picture_index, **place, "latent": latent}
 
@@ -71,7 +69,7 @@ def _sounding_blocks(reference: Prepared, vae: Any, audio_vae: Any) -> list[dict
 
 def _video_block(reference: Prepared, vae: Any, audio_vae: Any) -> dict[str, Any]:
     height, width = reference.pixels.shape[1:3]
-    latent = vae.encode(to_image(reference.pixels))
+    latent = encode_pixels(vae, reference.pixels)
     sound = None
     if reference.sound is not None and audio_vae is not None:
         sound = encode_sound(audio_vae, reference.sound, soundtrack_of(reference.where))
@@ -87,11 +85,12 @@ def _video_block(reference: Prepared, vae: Any, audio_vae: Any) -> dict[str, Any
 
 
 def encode_sound(audio_vae: Any, sound: Mapping[str, Any], where: str) -> torch.Tensor:
-    """ComfyUI audio -> latent [1, 32, 2, T]. Raises ValueError naming `where` for a batch of several sounds."""
+    """ComfyUI audio -> latent [1, 32, 2, T]. Raises ValueError naming `where` for a batch of several sounds, and
+    audio_vae for one of another model."""
     waveform = checked_waveform(sound, where)
     rate = getattr(audio_vae, "audio_sample_rate", AUDIO_RATE)
     if sound["sample_rate"] != rate:
         import torchaudio  # comes with ComfyUI; needed for resampling alone
 
         waveform = torchaudio.functional.resample(waveform, int(sound["sample_rate"]), rate)
-    return audio_vae.encode(waveform.movedim(1, -1))
+    return encode_waveform(audio_vae, waveform)

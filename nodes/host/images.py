@@ -9,13 +9,14 @@ that cannot is named in an error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 
 from ...encoder.pixels import to_uint8
 from ..colours import RGB
+from .stop import heed_stop
 
 logger = logging.getLogger(__name__)
 
@@ -23,14 +24,29 @@ WHITE: RGB = (255, 255, 255)
 _GREY, _RGB, _RGBA = 1, 3, 4
 
 
-def to_rgb(image: torch.Tensor, where: str, background: RGB = WHITE) -> torch.Tensor:
-    """IMAGE [B, H, W, C] -> uint8 [B, H, W, 3] on the CPU. Raises ValueError naming `where`."""
-    image = _checked(image, where).detach().cpu()
-    if image.shape[-1] == _GREY:
-        image = image.expand(*image.shape[:-1], 3)
-    if image.shape[-1] == _RGBA:  # one by one: a clip in float is gigabytes
-        return torch.stack([to_uint8(_on(frame, background), 3, where) for frame in image])
-    return to_uint8(image, 4, where)
+def to_rgb(
+    image: torch.Tensor, where: str, background: RGB = WHITE, picks: Sequence[int] | None = None
+) -> torch.Tensor:
+    """IMAGE [B, H, W, C] -> uint8 [B, H, W, 3] on the CPU, or those pictures that `picks` names, in ascending order.
+    Stop is heeded before each. Raises ValueError naming `where`."""
+    image = _checked(image, where)
+    picks = range(len(image)) if picks is None else picks
+    if image.dtype == torch.uint8 and image.shape[-1] == _RGB and list(picks) == list(range(len(picks))):
+        return to_uint8(image[: len(picks)], 4, where)  # as it is, without a copy
+    made = torch.empty(len(picks), *image.shape[1:3], 3, dtype=torch.uint8)
+    for place, pick in enumerate(picks):  # one by one: a clip in float is gigabytes
+        heed_stop()
+        again = place > 0 and pick == picks[place - 1]
+        made[place] = made[place - 1] if again else _rgb(image[pick], where, background)
+    return made
+
+
+def _rgb(picture: torch.Tensor, where: str, background: RGB) -> torch.Tensor:
+    """[H, W, C] -> uint8 [H, W, 3]."""
+    picture = picture.detach().cpu()
+    if picture.shape[-1] == _RGBA:
+        picture = _on(picture, background)
+    return to_uint8(picture.expand(*picture.shape[:-1], 3), 3, where)
 
 
 def to_rgb_logged(image: torch.Tensor, where: str) -> torch.Tensor:

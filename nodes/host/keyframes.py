@@ -19,10 +19,10 @@ from ...encoder.pixels import FPS, MAX_ASPECT
 from ..chains import KeyframeItem
 from ..colours import RGB
 from .images import WHITE, single, size_of, to_image
-from .references import Target, resolve_target
+from .latents import encode_pixels
+from .references import MAX_SIDE, Target, resolve_target
 
 CANVASES = ("given", "first image")
-MAX_SIDE = 16384  # ComfyUI's own limit of width and height
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +130,7 @@ def shown_images(keyframes: Iterable[Keyframe]) -> list[torch.Tensor]:
 
 
 def keyframe_blocks(keyframes: Iterable[Keyframe], vae: Any) -> list[dict[str, Any]]:
-    """`minimax_keyframes`; none without a VAE."""
+    """`minimax_keyframes`; none without a VAE. Raises ValueError naming vae for one of another model."""
     if vae is None:
         return []
-    return [{"resolved_frame_index": k.frame, "latent": vae.encode(to_image(k.pixels)[None])} for k in keyframes]
+    return [{"resolved_frame_index": k.frame, "latent": encode_pixels(vae, k.pixels[None])} for k in keyframes]

@@ -1,21 +1,17 @@
-"""Reference videos: VIDEO or frames at any rate -> the 24 fps frames that are used.
+"""Reference videos: frames at any rate -> the 24 fps frames that are used.
 
 Contract: frames are dropped or duplicated whole to 24 fps, then cut to the target's length and to 17k + 5 frames
-(ComfyUI's rule). Nothing is converted that is not used. A VIDEO is decoded once, and no more of it is kept than the
-longest video can use. Errors name the socket.
+(ComfyUI's rule). Nothing is converted that is not used. Errors name the socket.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any
 
-import av
 import torch
 
 from ...encoder import geometry
-from ...encoder.pixels import FPS, resample_indices, to_uint8
+from ...encoder.pixels import FPS, resample_indices
 from ..chains import VideoItem
 from ..colours import RGB
 from .images import to_rgb
@@ -24,41 +20,7 @@ from .reference_limits import MOST_VIDEO_FRAMES, check_aspect, check_length, che
 VIDEO_RULE = "host"
 
 
-@dataclass(frozen=True, eq=False)
-class Decoded:
-    """A VIDEO: frames [T, H, W, C] that can be used, of `total`; frames per second; ComfyUI audio or None."""
-
-    frames: torch.Tensor
-    total: int
-    fps: float
-    sound: Any
-
-
-def decode(video: Any, where: str) -> Decoded:
-    """Raises ValueError naming `where` when it is no VIDEO, or one that cannot be decoded."""
-    if not hasattr(video, "get_components"):
-        raise ValueError(f"{where}: expected a VIDEO, got {type(video).__name__}. Connect Load Video, or use frames.")
-    try:
-        parts = video.get_components()
-    except (av.FFmpegError, OSError, ValueError, LookupError, StopIteration) as error:
-        raise ValueError(
-            f"{where}: expected a video that can be decoded, got {type(error).__name__}: {error}. Check the file, or "
-            "convert it to mp4."
-        ) from error
-    total = len(parts.images)
-    if not total:
-        raise ValueError(f"{where}: expected a video with pictures, got none. Check the file, or the trim before it.")
-    fps = checked_rate(parts.frame_rate, f"{where}, video")
-    frames = parts.images[: _reach(fps)]
-    alpha = getattr(parts, "alpha", None)  # of newer releases, beside the colours
-    if alpha is not None:
-        frames = torch.cat([frames, alpha[: len(frames)]], dim=-1)
-    elif frames.shape[-1] == 3:
-        frames = to_uint8(frames, 4, where)  # a quarter of the floats, of which ComfyUI would keep every frame
-    return Decoded(frames, total, fps, parts.audio)
-
-
-def _reach(fps: float, frames: int = MOST_VIDEO_FRAMES) -> int:
+def reach(fps: float, frames: int = MOST_VIDEO_FRAMES) -> int:
     """Source frames that `frames` at 24 fps can come from, and one more."""
     return math.ceil((frames + 1) * fps / FPS) + 1
 
@@ -78,10 +40,9 @@ def count_used(item: VideoItem, target_frames: int) -> int:
 
 def used_frames(item: VideoItem, count: int, background: RGB) -> torch.Tensor:
     """The first `count` frames at 24 fps, at the video's own size: uint8 [count, H, W, 3]."""
-    source = item.frames[: _reach(item.fps, count)]
+    source = item.frames[: reach(item.fps, count)]
     indices = resample_indices(len(source), item.fps, where=item.where)[:count]
-    source = source[:count] if indices == list(range(count)) else source[indices]
-    return to_rgb(source, item.where, background)
+    return to_rgb(source, item.where, background, indices)
 
 
 def frames_given(item: VideoItem) -> int:

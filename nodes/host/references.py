@@ -22,6 +22,10 @@ from ..colours import RGB
 from .images import WHITE, each, to_image
 from .reference_limits import check_aspect, check_counts, check_together
 from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames
+from .stop import heed_stop
+
+MAX_SIDE = 16384  # ComfyUI's own limits of width, height and length
+MAX_FRAMES = 3600
 
 
 @dataclass(frozen=True)
@@ -35,12 +39,13 @@ class Target:
 
 @dataclass(frozen=True)
 class Given:
-    """What arrived, for people: size in pixels; frames and their rate of a video."""
+    """What arrived, for people: size in pixels; frames and their rates of a video."""
 
     width: int
     height: int
     frames: int = 1
     fps: float = 0.0
+    played: float | None = None  # frames per second by their own times, which may be another rate
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +61,24 @@ class Prepared:
     given: Given | None = None
 
 
-def resolve_target(width: int, height: int, length: int) -> Target:
-    """The nearest canvas of multiples of 32 and the next length of 17k + 5 frames."""
-    sides = (max(geometry.MULTIPLE, round(side / geometry.MULTIPLE) * geometry.MULTIPLE) for side in (width, height))
+def resolve_target(width: float, height: float, length: float) -> Target:
+    """The nearest canvas of multiples of 32 and the next length of 17k + 5 frames. Raises ValueError naming the input
+    for what its widget would not take: a link brings anything."""
+    given = {"width": width, "height": height}
+    width, height = (_number(side, name, "pixels", geometry.MULTIPLE, MAX_SIDE) for name, side in given.items())
+    length = _number(length, "length", "frames", geometry.FIRST_FRAMES, MAX_FRAMES)
+    sides = (round(side / geometry.MULTIPLE) * geometry.MULTIPLE for side in (width, height))
     return Target(*sides, geometry.snap_frames(length))
+
+
+def _number(value: Any, name: str, unit: str, least: int, most: int) -> float:
+    """A finite number within the widget's range, the same value. NaN is in no range."""
+    if isinstance(value, bool) or not (isinstance(value, Real) and least <= value <= most):
+        got = value if isinstance(value, Real) or value is None else type(value).__name__
+        raise ValueError(
+            f"{name}: expected a number of {unit} from {least} to {most}, got {got}. Correct it, or unlink the input."
+        )
+    return value
 
 
 def socket_items(
@@ -133,6 +152,7 @@ def _images(item: ImageItem, target: Target, size_mode: str, background: RGB) ->
 def _image(pixels: torch.Tensor, item: ImageItem, where: str, target: Target, size_mode: str) -> Prepared:
     height, width = pixels.shape[:2]
     size = geometry.reference_image_size(width, height, size_mode, target.width, target.height)
+    heed_stop()
     fitted = geometry.resize(pixels, *size, where=where)
     return Prepared("image", where, fitted, None, item.vision_only, item.timestamp, Given(width, height))
 
@@ -143,8 +163,8 @@ def _video(item: VideoItem, count: int, background: RGB) -> Prepared:
     frames = used_frames(item, count, background)
     height, width = frames.shape[1:3]
     size = geometry.reference_video_size(width, height, VIDEO_RULE)
-    fitted = geometry.resize_frames(frames, *size, where=item.where)
-    given = Given(width, height, frames_given(item), item.fps)
+    fitted = geometry.resize_frames(frames, *size, where=item.where, before_each=heed_stop)
+    given = Given(width, height, frames_given(item), item.fps, item.played)
     return Prepared("video", item.where, fitted, item.soundtrack, item.vision_only, given=given)
 
 

@@ -20,13 +20,14 @@ NO_VAE_SOUND = "no audio VAE: sounds condition the text only"
 TIMED = "timed, which is no released form"
 VIDEO_RULE_LINE = "videos by ComfyUI's rule: cut to the length asked for and to 17k + 5 frames, never enlarged"
 MARKERS = 2  # of a vision block
+PACE = 0.05  # how far the times of frames may be off their rate
 STEREO = 2  # rows of tokens for each latent frame of a sound
 
 
 def reference_warnings(prepared: Sequence[Prepared], vae: object, audio_vae: object) -> list[str]:
-    """That references reach the text alone, or are more than the model was released with."""
+    """That references reach the text alone, are more than the model was released with, or do not keep their rate."""
     meant = [r for r in prepared if not r.vision_only]
-    lines = _crowded(prepared)
+    lines = [*_crowded(prepared), *(line for r in prepared if r.kind == "video" for line in _off_pace(r))]
     lines += [NO_VAE_REFERENCES] if vae is None and any(r.kind != "audio" for r in meant) else []
     return lines + ([NO_VAE_SOUND] if audio_vae is None and any(r.sound is not None for r in meant) else [])
 
@@ -39,6 +40,17 @@ def _crowded(prepared: Sequence[Prepared]) -> list[str]:
     return [
         f"{len(pictures)} pictures, {alone} of them vision only: the released model was given {MOST_PICTURES} pictures "
         f"and {MOST_REFERENCES} references at most; the text encoder reads {sum(map(_seen, pictures))} tokens of them"
+    ]
+
+
+def _off_pace(video: Prepared) -> list[str]:
+    """Of a variable frame rate. Frames are used at the rate that the file names."""
+    fps, played = video.given.fps, video.given.played
+    if played is None or abs(fps / played - 1) <= PACE:
+        return []
+    return [
+        f"{video.where} plays at another speed than its sound: its file names {fps:.4g} frames a second, and times "
+        f"{played:.4g}; convert it to a constant frame rate"
     ]
 
 
