@@ -223,9 +223,10 @@ def test_unload_after_a_failure_and_after_stop(comfy, open_as, monkeypatch):  # 
     clip = open_as("bf16")
     expected = encode(clip)
     clip.unload = True
+    tokens = clip.tokenize("a fox", minimax_ref_items=PICTURES)  # before Stop: preparation heeds it too
     comfy.model_management.interrupt_current_processing(True)
     with pytest.raises(comfy.model_management.InterruptProcessingException):
-        encode(clip)
+        clip.encode_from_tokens(tokens)
     assert not clip.encoder.is_loaded
     with monkeypatch.context() as patch, pytest.raises(KeyError):
         patch.setattr(type(clip.encoder), "encode_presentations", lambda *a, **k: {}["x"])
