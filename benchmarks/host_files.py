@@ -6,14 +6,13 @@ Contract: `single_file(kind)` writes it once and leaves a finished one alone: 4 
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
+from disk_space import require_space
 from packed_files import write_packed
 from wide_files import WIDE, bf16_folder
 
 KINDS = {"bf16": 6.7e9, "nvfp4_awq": 3.2e9, "int8_convrot": 4.8e9}  # bytes, a little more than it takes
-SPARE_BYTES = 2e9  # disk that stays free
 
 
 def single_file(kind: str) -> Path:
@@ -22,15 +21,6 @@ def single_file(kind: str) -> Path:
     if file.is_file():
         return file
     folder = bf16_folder()
-    _require_space(folder, KINDS[kind])
+    require_space(folder, KINDS[kind], "bench host", "file")
     print(f"  writing {file.name}, minutes for a packed one", flush=True)
     return write_packed(folder, file, kind)
-
-
-def _require_space(folder: Path, needed: float) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed + SPARE_BYTES:
-        raise RuntimeError(
-            f"bench host: expected {(needed + SPARE_BYTES) / 1e9:.1f} GB of free disk for a generated file (kept for "
-            f"later runs; make clean deletes it), got {free / 1e9:.1f} GB. Free some space and run it again."
-        )

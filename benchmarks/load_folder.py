@@ -12,11 +12,11 @@ import shutil
 from pathlib import Path
 
 import demo_weights
+from disk_space import require_space
 
 STAMP = "h3te_bench_stamp.json"
 INDEX = "model.safetensors.index.json"
 RECIPE = 1
-SPARE_BYTES = 2e9  # disk that stays free
 
 
 def config() -> dict:
@@ -41,7 +41,7 @@ def make_load_folder(folder: Path) -> Path:
         return folder
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    _require_space(folder, sum(sizes.values()))
+    require_space(folder, sum(sizes.values()), "bench", "folder")
     print(f"  writing a folder of 14 shards, {sum(sizes.values()) / 1e9:.1f} GB", flush=True)
     block = demo_weights.weight("bench.block.weight", (4096, 4096), config()).tobytes()
     for file, tensors in shards.items():
@@ -66,12 +66,3 @@ def _is_complete(folder: Path, sizes: dict[str, int]) -> bool:
     except (OSError, ValueError):
         return False
     return stamp == {"recipe": RECIPE, "payload": sizes} and all((folder / name).is_file() for name in sizes)
-
-
-def _require_space(folder: Path, needed: float) -> None:
-    free = shutil.disk_usage(folder).free
-    if free < needed + SPARE_BYTES:
-        raise RuntimeError(
-            f"bench: expected {(needed + SPARE_BYTES) / 1e9:.1f} GB of free disk for a generated folder (kept for "
-            f"later runs; make clean deletes it), got {free / 1e9:.1f} GB. Free some space and run it again."
-        )
