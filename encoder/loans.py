@@ -1,8 +1,8 @@
 """Weights that several requests use in turn: borrowed and unpacked once for all of them, one page at a time.
 
-Contract: `with Loans(pages) as loans:`, a page being the modules of one layer, and `loans.turn_to(i)` before they run.
-Each leaf of the page is then borrowed at its first use, in the dtype of that use, and lends the same until the next
-page or the end. An error or Stop ends the loans too. One encode at a time: what is lent is noted on the leaves.
+Contract: `Loans(pages)`, a page being the modules of one layer; `turn_to(i)` before they run, and `end()` after the
+last one, an error or Stop. Each leaf of the page is then borrowed at its first use, in the dtype of that use, and lends
+the same until the next page or the end. One encode at a time: what is lent is noted on the leaves.
 """
 
 from __future__ import annotations
@@ -17,12 +17,6 @@ class Loans:
     def __init__(self, pages: Sequence[Sequence[nn.Module]]):
         self._pages = [[leaf for m in page for leaf in m.modules() if hasattr(leaf, "lend_until")] for page in pages]
         self._open = ExitStack()
-
-    def __enter__(self) -> Loans:
-        return self
-
-    def __exit__(self, *error) -> None:
-        self.end()
 
     def turn_to(self, index: int) -> None:
         """Page `index` is used next; what the last one lent is given back."""
