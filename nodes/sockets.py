@@ -16,8 +16,9 @@ from typing import Any
 
 from comfy_api.latest import io
 
+from .host.references import MAX_FRAMES, MAX_SIDE
+
 CATEGORY = "MiniMax H3/text encoder"
-MAX_SIDE = 16384  # ComfyUI's own limit
 
 References = io.Custom("H3TE_REFERENCES")
 Keyframes = io.Custom("H3TE_KEYFRAMES")
@@ -52,7 +53,7 @@ def size_inputs() -> list[io.Input]:
     return [
         io.Int.Input("width", default=1344, tooltip="Width of the video in pixels, a multiple of 32.", **side),
         io.Int.Input("height", default=768, tooltip="Height of the video in pixels, a multiple of 32.", **side),
-        io.Int.Input("length", default=124, min=5, max=3600, step=17, tooltip=LENGTH_TIP),
+        io.Int.Input("length", default=124, min=5, max=MAX_FRAMES, step=17, tooltip=LENGTH_TIP),
     ]
 
 
