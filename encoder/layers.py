@@ -127,6 +127,16 @@ class _LinearForward(_Layer):
                 x = x * lent.input_scale
             return F.linear(x, lent.weight, lent.bias)
 
+    def column_blocks(self, x: torch.Tensor, count: int) -> Iterator[tuple[slice, torch.Tensor]]:
+        """y without a bias, in about `count` blocks of its columns: (columns, y[..., columns]), one at a time."""
+        with self.lend(x, x.dtype) as lent:
+            if lent.input_scale is not None:
+                x = x * lent.input_scale
+            step = -(-len(lent.weight) // count)
+            for start in range(0, len(lent.weight), step):
+                columns = slice(start, start + step)
+                yield columns, F.linear(x, lent.weight[columns])
+
 
 class _PatchProjectionForward(_Layer):
     """The released patch convolution (kernel = stride = patch) as one matrix product; W [out, C, T, P, P], x [N,

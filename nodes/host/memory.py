@@ -22,6 +22,7 @@ from torch import nn
 
 from ...encoder import EncoderConfig
 from ...encoder.config import TextConfig, VisionConfig
+from ...encoder.decoder import up_blocks
 from ...encoder.leaf import Leaf
 from ...encoder.packing.packing import CHUNK_ELEMENTS
 from ...encoder.pixels import Patches
@@ -34,7 +35,7 @@ LORA_COPIES = 3  # the matrix, the product of up and down, and that times its st
 PAGES = 2  # layers of the pager (encoder/pager.py): the one in use and the one that is coming
 ROUNDED, SMALL = 80, 1 << 20  # allocators round up: an 80th more, and a megabyte for what is small
 KERNEL = 640_000  # code of one product on a CPU in bf16: 0.54 to 0.73 MB, measured with torch 2.13
-TEXT_PRODUCTS, VISION_PRODUCTS = 5, 7  # of different shapes, for each number of rows
+TEXT_PRODUCTS, VISION_PRODUCTS = 6, 7  # of different shapes, for each number of rows
 SCRATCH = 24  # bytes for each number of a chunk that is being unpacked: codes, words, scales, float32
 
 
@@ -192,10 +193,12 @@ def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = N
     queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
     norm = text.hidden_size * (wide + 8)  # float32 copy and square beside the result
     attention = text.hidden_size * wide + 3 * queries * wide + 4 * keys * wide
-    feed_forward = 2 * text.hidden_size * wide + 2 * text.intermediate_size * wide  # normed, and what comes out
     rotary = 2 * text.head_dim * wide + 3 * 8
-    layer = text.hidden_size * wide + max(norm, attention, feed_forward)  # it after attention, and what is on the way
-    return tokens * (text.hidden_size * wide + rotary) + (tokens if longest is None else longest) * layer
+    longest = tokens if longest is None else longest
+    gate = longest * text.intermediate_size * wide
+    feed_forward = longest * 2 * text.hidden_size * wide + gate + gate // up_blocks(gate)  # normed, and what comes out
+    layer = longest * text.hidden_size * wide + max(longest * max(norm, attention), feed_forward)
+    return tokens * (text.hidden_size * wide + rotary) + layer  # it after attention, and what is on the way
 
 
 def vision_bytes(vision: VisionConfig, patches: int, wide: int, largest: int | None = None) -> int:
