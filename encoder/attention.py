@@ -14,11 +14,16 @@ import torch.nn.functional as F
 
 GROUPED_DEVICES = ("cpu", "cuda", "meta")  # where torch's kernels take grouped heads; elsewhere keys are repeated
 GROUPED_SINCE = (2, 5)  # torch release
+MASK_BYTES = 1 << 24  # of one call, where kept keys stand before the query's own: as a truth and as numbers
+MASKED_ROWS = 256  # query tokens of one call at most: later ones see more keys, and each call reads them all
 PATCHES_A_CALL = 4096  # of several frames together: what a kernel that keeps scores would hold stays bounded
 
 
 def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """query [S, Hq, Dh], key and value [S, Hkv, Dh] -> [S, Hq * Dh]; scale Dh ** -0.5."""
+    """query [S, Hq, Dh], key and value [P + S, Hkv, Dh] -> [S, Hq * Dh]; scale Dh ** -0.5. The last S keys are the
+    query's own, those before them (P, mostly 0) are seen by every token."""
+    if len(key) > len(query):
+        return _following_attention(query, key, value)
     groups = query.shape[1] // key.shape[1]
     options = {}
     if groups > 1 and takes_groups(query.device):
@@ -28,6 +33,28 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     q, k, v = (x.transpose(0, 1)[None] for x in (query, key, value))  # [1, H, S, Dh]
     out = F.scaled_dot_product_attention(q, k, v, is_causal=q.shape[2] > 1, **options)
     return out[0].transpose(0, 1).reshape(query.shape[0], -1)
+
+
+def _following_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """torch's causal kernels align the first query with the first key, so the rows come in blocks with a mask. The
+    query heads of a group become rows of one head: no kernel has to know groups, and none repeats keys."""
+    groups = query.shape[1] // key.shape[1]
+    kept = len(key) - len(query)
+    step = max(1, min(MASKED_ROWS, MASK_BYTES // (groups * len(key) * (1 + key.element_size()))))
+    out = torch.empty_like(query)
+    for start in range(0, len(query), step):
+        rows = query[start : start + step]
+        k, v = (x[: kept + start + len(rows)].transpose(0, 1)[None] for x in (key, value))  # [1, Hkv, K, Dh]
+        q = rows.unflatten(1, (-1, groups)).permute(1, 2, 0, 3).flatten(1, 2)[None]  # [1, Hkv, G * rows, Dh]
+        mask = _seen(len(rows), k.shape[2], q.device).repeat(groups, 1) if len(rows) > 1 else None
+        part = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)[0].unflatten(1, (groups, -1))
+        out[start : start + step] = part.permute(2, 0, 1, 3).flatten(1, 2)  # [rows, Hq, Dh]
+    return out.flatten(1)
+
+
+def _seen(rows: int, keys: int, device: torch.device) -> torch.Tensor:
+    """bool [rows, keys]: the last row sees all keys, each row before it one less."""
+    return torch.ones(rows, keys, dtype=torch.bool, device=device).tril(keys - rows)
 
 
 def takes_groups(device: torch.device) -> bool:

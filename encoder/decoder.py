@@ -17,6 +17,7 @@ from .attention import causal_attention
 from .config import TextConfig
 from .layers import Layers, TokenTable
 from .pager import Pager
+from .past import Past
 from .placement import Placement
 from .rope import RotaryTable, apply_rotary
 
@@ -26,11 +27,13 @@ SPLIT_FROM = 4 << 20  # bytes; below, more products cost more than they save
 
 @dataclass
 class EmbeddedSequence:
-    """One sequence on its way through the layers: hidden [S, D] with the merged features already in place."""
+    """One sequence on its way through the layers: hidden [S, D] with the merged features already in place. past: the
+    keys and values of what stands before its rows; None where they are a whole sequence that nobody else uses."""
 
     hidden: torch.Tensor
     rotary: RotaryTable
     placements: Sequence[Placement] = ()
+    past: Past | None = None
 
 
 class SelfAttention(nn.Module):
@@ -46,12 +49,14 @@ class SelfAttention(nn.Module):
         self.q_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, rotary: RotaryTable, past: Past | None = None) -> torch.Tensor:
         query, key, value = (
             proj(x).view(x.shape[0], -1, self.head_dim) for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
         query = apply_rotary(self.q_norm(query), rotary)  # [S, Hq, Dh]
         key = apply_rotary(self.k_norm(key), rotary)  # [S, Hkv, Dh]
+        if past is not None:
+            key, value = past.followed_by(key, value)  # [P + S, Hkv, Dh]
         return self.o_proj(causal_attention(query, key, value))
 
 
@@ -83,8 +88,8 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable) -> torch.Tensor:
-        x = self.self_attn(self.input_layernorm(x), rotary).add_(x)
+    def forward(self, x: torch.Tensor, rotary: RotaryTable, past: Past | None = None) -> torch.Tensor:
+        x = self.self_attn(self.input_layernorm(x), rotary, past).add_(x)
         return self.mlp(self.post_attention_layernorm(x)).add_(x)
 
 
@@ -113,13 +118,13 @@ class Decoder(nn.Module):
         on_layer: Callable[[int], None] | None = None,
         lend_once: bool = False,
     ) -> list[torch.Tensor]:
-        """Several sequences in one pass over the weights; each gives to the bit what it gives alone. lend_once: each
-        weight is borrowed and unpacked once for all of them."""
+        """Several sequences in one pass over the weights; each gives to the bit what it gives alone. One whose past is
+        that of others comes after them. lend_once: each weight is borrowed and unpacked once for all of them."""
         with Pager([[layer] for layer in self.layers], sequences[0].hidden.device, lend_once) as pager:
             for i, layer in enumerate(self.layers):
                 pager.turn_to(i)
                 for sequence in sequences:
-                    sequence.hidden = layer(sequence.hidden, sequence.rotary)
+                    sequence.hidden = layer(sequence.hidden, sequence.rotary, sequence.past)
                     self._add_deepstack(i, sequence)
                 if on_layer is not None:
                     on_layer(i)

@@ -47,6 +47,8 @@ class Request:
 
 
 class EncodePass:
+    needs_weights = True
+
     def __init__(
         self,
         tree: nn.Module,
@@ -68,6 +70,11 @@ class EncodePass:
         self.lend_once = lend_once and len(requests) > 1
         merge = config.vision.spatial_merge_size if config.vision else 1
         self.blocks = [find_blocks(r.ids, r.grids["image"], r.grids["video"], merge) for r in requests]
+        self.reused = [0] * len(requests)  # tokens of each request whose layers are not computed for it
+        self.seen_before = [0] * len(requests)  # vision blocks of each whose features are not computed for it
+
+    def keep(self) -> None:
+        """After a run whose results are good: keep what later passes may reuse. This pass reuses nothing."""
 
     def run(self, progress: Progress | None) -> list[torch.Tensor]:
         decoder, depth = self.tree.language_model, self._vision_depth()

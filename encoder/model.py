@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from .cache.prefixes import PrefixUse
 from .config import EncoderConfig
 from .decoder import Decoder
 from .diagnosis import is_finite, non_finite_error
@@ -23,6 +24,7 @@ from .pixels import Patches
 from .presentation import Presentation, present
 from .progress import Progress
 from .prompt_notes import PromptNote, log_notes, prompt_notes, prompt_of
+from .reusing_pass import ReusingPass
 from .token_inputs import check_ids, pair_patches
 from .tokens import H3Tokenizer, TokenSequence, tokenize
 from .vision import VisionTower
@@ -38,6 +40,8 @@ class Conditioning:
     """What H3 is conditioned on. hidden [1, S, D] in compute dtype; token_tags and token_ids int64 [S] on the CPU.
 
     Tags: 0 for every token of a vision block, markers included; 1 for text. notes: what the prompt says in vain.
+    reused: tokens whose layers were not computed, because they were kept or belong to another request of the call.
+    seen_before: vision blocks after these whose features were not computed.
     """
 
     hidden: torch.Tensor
@@ -46,6 +50,8 @@ class Conditioning:
     sequence: TokenSequence
     presentation: Presentation
     notes: tuple[PromptNote, ...] = ()
+    reused: int = 0
+    seen_before: int = 0
 
 
 class ReleasedTree(nn.Module):
@@ -134,16 +140,18 @@ class Encoder(nn.Module):
         *,
         progress: Progress | None = None,
         vision_packing: str = "official",
+        prefixes: PrefixUse | None = None,
     ) -> Conditioning:
         """Encode a prompt with references (ImageReference, VideoReference, AudioReference) in request order.
 
         vision_packing: "official", one call of the vision tower per modality, or "per_reference", one per reference,
-        which needs less memory at once and differs in the last bits. `progress(done, total, what)` is called after
-        each vision block and decoder layer; raising in it stops the encode and leaves the encoder usable. Raises
-        ValueError for bad input, RuntimeError without tokenizer or weights.
+        which needs less memory at once and differs in the last bits. prefixes: reuse what earlier encodes kept there,
+        and keep this one; references are then always seen one by one. `progress(done, total, what)` is called after
+        each vision block and decoder layer that is computed; raising in it stops the encode and leaves the encoder and
+        the store usable. Raises ValueError for bad input, RuntimeError without tokenizer or weights.
         """
-        presentation = present(prompt, references)
-        return self.encode_presentation(presentation, progress=progress, vision_packing=vision_packing)
+        options = {"progress": progress, "vision_packing": vision_packing, "prefixes": prefixes}
+        return self.encode_presentation(present(prompt, references), **options)
 
     def encode_presentation(
         self,
@@ -152,9 +160,10 @@ class Encoder(nn.Module):
         progress: Progress | None = None,
         device: torch.device | None = None,
         vision_packing: str = "official",
+        prefixes: PrefixUse | None = None,
     ) -> Conditioning:
         """As `encode`, from a finished presentation; `device`: compute there instead of on `self.device`."""
-        options = {"progress": progress, "device": device, "vision_packing": vision_packing}
+        options = {"progress": progress, "device": device, "vision_packing": vision_packing, "prefixes": prefixes}
         return self.encode_presentations([presentation], **options)[0]
 
     def encode_presentations(
@@ -165,10 +174,12 @@ class Encoder(nn.Module):
         device: torch.device | None = None,
         vision_packing: str = "official",
         lend_once: bool = True,
+        prefixes: PrefixUse | None = None,
     ) -> list[Conditioning]:
         """Several requests in one pass over the weights; each gets to the bit what it would get alone. Presentations
         that share their patches (`present_each`) are seen once. lend_once: each weight is borrowed and unpacked once
-        for all, and a layer's matrices are in memory together; else for each request, one matrix at a time."""
+        for all, and a layer's matrices are in memory together; else for each request, one matrix at a time. With
+        `prefixes` what requests begin with alike is computed once, and bits are those of other row counts."""
         tokenizer = self._needed_tokenizer()
         sequences = [tokenize(presentation, tokenizer) for presentation in presentations]
         requests = [
@@ -178,10 +189,13 @@ class Encoder(nn.Module):
         notes = [prompt_notes(presentation) for presentation in presentations]
         for presentation, noted in zip(presentations, notes, strict=True):
             log_notes(noted, prompt_of(presentation))
-        hidden = self._hidden(requests, progress, torch.device(device or self.device), vision_packing, lend_once)
+        one_pass = self._pass(requests, device or self.device, vision_packing, lend_once, prefixes)
+        counts = zip(one_pass.reused, one_pass.seen_before, strict=True)
+        hidden = self._hidden(one_pass, progress)
+        each = zip(hidden, sequences, presentations, notes, counts, strict=True)
         return [
-            Conditioning(states[None], sequence.tags, sequence.ids, sequence, presentation, noted)
-            for states, sequence, presentation, noted in zip(hidden, sequences, presentations, notes, strict=True)
+            Conditioning(states[None], sequence.tags, sequence.ids, sequence, presentation, noted, *counted)
+            for states, sequence, presentation, noted, counted in each
         ]
 
     def encode_ids(
@@ -193,6 +207,7 @@ class Encoder(nn.Module):
         pixel_values_videos: torch.Tensor | None = None,
         video_grid_thw: torch.Tensor | None = None,
         progress: Progress | None = None,
+        prefixes: PrefixUse | None = None,
     ) -> torch.Tensor:
         """ids int64 [S], patches [N, 1536] and grids int64 [n, 3] -> hidden states [S, D] in compute dtype.
 
@@ -203,7 +218,8 @@ class Encoder(nn.Module):
             "image": self._paired(pixel_values, image_grid_thw, "pixel_values", "image_grid_thw"),
             "video": self._paired(pixel_values_videos, video_grid_thw, "pixel_values_videos", "video_grid_thw"),
         }
-        return self._hidden([Request(input_ids.cpu(), patches)], progress, self.device)[0]
+        one_pass = self._pass([Request(input_ids.cpu(), patches)], self.device, prefixes=prefixes)
+        return self._hidden(one_pass, progress)[0]
 
     forward = encode_ids
 
@@ -216,22 +232,30 @@ class Encoder(nn.Module):
         vision = self.config.vision
         return pair_patches(pixels, grids, pixels_name, grids_name, vision.patch_width, vision.spatial_merge_size)
 
-    @torch.no_grad()
-    def _hidden(
+    def _pass(
         self,
         requests: Sequence[Request],
-        progress: Progress | None,
-        device: torch.device,
+        device: torch.device | str,
         vision_packing: str = "official",
         lend_once: bool = True,
-    ) -> list[torch.Tensor]:
+        prefixes: PrefixUse | None = None,
+    ) -> EncodePass:
+        """Checks the requests; nothing is computed yet."""
         if any(request.sees for request in requests):
             self._check_vision()
-        one_pass = EncodePass(self.model, self.config, requests, device, self.dtype, vision_packing, lend_once)
-        self.materialise()
+        given = (self.model, self.config, requests, torch.device(device), self.dtype)
+        if prefixes is None or not prefixes.store.is_on:
+            return EncodePass(*given, vision_packing, lend_once)
+        return ReusingPass(*given, prefixes, lend_once)
+
+    @torch.no_grad()
+    def _hidden(self, one_pass: EncodePass, progress: Progress | None) -> list[torch.Tensor]:
+        if one_pass.needs_weights:
+            self.materialise()
         hidden = one_pass.run(progress)
         if not all(is_finite(states) for states in hidden):
-            raise non_finite_error(self.model, lambda: one_pass.run(progress), self.dtype, device)
+            raise non_finite_error(self.model, lambda: one_pass.run(progress), self.dtype, one_pass.device)
+        one_pass.keep()
         return hidden
 
     def _check_vision(self) -> None:

@@ -21,6 +21,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from .cache.digest import frames_digests
+
 logger = logging.getLogger(__name__)
 
 PATCH = 16  # pixels per patch side
@@ -43,10 +45,12 @@ _NUMPY_DTYPES = (np.uint8, np.float16, np.float32, np.float64)
 @dataclass(frozen=True, eq=False)
 class Patches:
     """`pixel_values` float32 [N, 1536] in 2x2 merge-block order, and `grid_thw` int64 [n, 3], one row per reference:
-    patches in time, height, width. Both on the CPU; several references are concatenated in request order."""
+    patches in time, height, width. Both on the CPU; several references are concatenated in request order.
+    `digests`: of what each temporal step of each reference shows (cache/digest.py), in order; None where not known."""
 
     pixel_values: torch.Tensor
     grid_thw: torch.Tensor
+    digests: tuple[bytes, ...] | None = None
 
 
 def image_patches(pixels: Any, *, where: str = "image") -> Patches:
@@ -71,8 +75,11 @@ def concatenate(patches: Sequence[Patches]) -> Patches | None:
     """Patches of several references in request order -> one Patches; None of none."""
     if not patches:
         return None
-    values = torch.cat([p.pixel_values for p in patches]) if len(patches) > 1 else patches[0].pixel_values
-    return Patches(values, torch.cat([p.grid_thw for p in patches]))
+    if len(patches) == 1:
+        return patches[0]
+    digests = [p.digests for p in patches]
+    known = None if None in digests else tuple(digest for each in digests for digest in each)
+    return Patches(torch.cat([p.pixel_values for p in patches]), torch.cat([p.grid_thw for p in patches]), known)
 
 
 def image_size(height: int, width: int, *, where: str = "image") -> tuple[int, int]:
@@ -225,5 +232,6 @@ def _patchify(frames: torch.Tensor) -> Patches:
     t, h, w = len(frames) // TEMPORAL_PATCH, frames.shape[2] // PATCH, frames.shape[3] // PATCH
     blocks = frames.reshape(t, TEMPORAL_PATCH, 3, h // MERGE, MERGE, PATCH, w // MERGE, MERGE, PATCH)
     blocks = blocks.permute(0, 3, 6, 4, 7, 2, 1, 5, 8)  # [t, h/2, w/2, 2, 2, C, 2, y, x]
-    values = blocks.reshape(t * h * w, PATCH_WIDTH).to(torch.float32)
-    return Patches(values.sub_(127.5).div_(127.5), torch.tensor([[t, h, w]], dtype=torch.int64))
+    values = blocks.reshape(t * h * w, PATCH_WIDTH).to(torch.float32).sub_(127.5).div_(127.5)
+    digests = frames_digests(frames, TEMPORAL_PATCH, h, w)
+    return Patches(values, torch.tensor([[t, h, w]], dtype=torch.int64), digests)

@@ -1,0 +1,143 @@
+"""A pass over the weights that computes only what no request before it has left behind.
+
+Contract: as EncodePass, with `PrefixUse`: of each request the rows behind its longest prefix that is kept, or that
+another request of this pass has too. Features are per reference. `run` gives the hidden states of whole requests,
+equal to those of an EncodePass in mathematics; last bits depend on how many rows a product has. `keep()` puts what was
+new into the store, after results were found good: an error or Stop before it leaves the store as it was. Weights are
+needed only when something is left to compute (`needs_weights`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import nn
+
+from .cache.content import block_digests, token_keys
+from .cache.prefix_tree import Branch, chain
+from .cache.prefixes import Node, PrefixUse, kept_bytes, pinned_bytes
+from .config import EncoderConfig
+from .decoder import EmbeddedSequence
+from .encode_pass import EncodePass, Request
+from .past import Past
+from .placement import Placement, position_ids
+from .progress import Progress, Steps
+from .reference_features import Reference, ReferenceFeatures, references_of
+from .rope import text_rotary
+from .segments import Segment, Whole, plan_segments, share_room
+from .vision import VisionFeatures
+
+
+class ReusingPass(EncodePass):
+    def __init__(
+        self,
+        tree: nn.Module,
+        config: EncoderConfig,
+        requests: Sequence[Request],
+        device: torch.device,
+        dtype: torch.dtype,
+        prefixes: PrefixUse,
+        lend_once: bool = True,
+    ):
+        super().__init__(tree, config, requests, device, dtype, "per_reference", lend_once)
+        self.store = prefixes.store
+        self.identity = (prefixes.identity, str(dtype), len(tree.language_model.layers))
+        self._mark = self.store.open()
+        digests = [{m: block_digests(p) for m, p in request.patches.items() if p} for request in requests]
+        keys = [token_keys(r.ids, self.blocks[i], digests[i]) for i, r in enumerate(requests)]
+        found = [self.store.find(self.identity, own) for own in keys]
+        plan = plan_segments(keys, self.blocks, found)
+        self.segments, self.wholes = plan.segments, plan.wholes
+        self.reused = [whole.reused for whole in plan.wholes]
+        self._look_up_references(digests)
+        self._room = self._share_room()
+        self._computed: dict[Segment, tuple[torch.Tensor, Past]] = {}
+
+    def _look_up_references(self, digests: Sequence[Mapping[str, Sequence[bytes]]]) -> None:
+        merged = self.config.vision.spatial_merge_size**2 if self.config.vision else 1
+        self._references: dict[Segment, list[Reference]] = {}
+        asked: list[list[Reference]] = [[] for _ in self.requests]
+        for segment in self.segments:
+            request = self.requests[segment.request]
+            every = self.blocks[segment.request]
+            of = references_of(request.patches, digests[segment.request], every, self.identity, merged)
+            self._references[segment] = asked[segment.request] = [of[block] for block in segment.blocks]
+        self.features = ReferenceFeatures(asked, self.store)
+        self.seen_before = self.features.seen_before
+
+    def _share_room(self) -> int:
+        """How much of each segment is kept beside what this pass stands on; returns the bytes left for features."""
+        nodes = [branch for whole in self.wholes for branch, _ in whole.parts if isinstance(branch, Node)]
+        for node in nodes:
+            self.store.use(node)
+        room = max(0, self.store.budget() - pinned_bytes(nodes))
+        row_bytes = kept_bytes(self.config.text, 1, self.dtype, len(self.tree.language_model.layers))
+        return share_room(self.segments, self.blocks, room, row_bytes)
+
+    @property
+    def needs_weights(self) -> bool:
+        return bool(self.segments)
+
+    def run(self, progress: Progress | None) -> list[torch.Tensor]:
+        layers = self.tree.language_model.layers
+        depth = self.config.vision.depth if self.features.unseen else 0
+        steps = Steps(progress, depth + (len(layers) if self.segments else 0))
+        sequences = self._embedded_segments(self._see_references(steps))
+        if self.segments:
+            self.tree.language_model.decode(
+                sequences,
+                lambda i: steps(f"layer {i + 1} of {len(layers)}"),
+                lend_once=self.lend_once and len(sequences) > 1,
+            )
+        done = zip(self.segments, sequences, strict=True)
+        self._computed = {segment: (sequence.hidden, sequence.past) for segment, sequence in done}
+        return [self._assembled(whole) for whole in self.wholes]
+
+    def _see_references(self, steps: Steps) -> Mapping[object, VisionFeatures]:
+        def on_block(i: int) -> None:
+            steps(f"vision block {i + 1} of {len(self.tree.visual.blocks)}")
+
+        return self.features.see(self.tree.visual, self.device, self.dtype, on_block, self.lend_once, self._room)
+
+    def _embedded_segments(self, features: Mapping[object, VisionFeatures]) -> list[EmbeddedSequence]:
+        pasts: dict[Segment, Past] = {}
+        for segment in self.segments:
+            before = [(pasts.get(branch, branch), rows) for branch, rows in chain(segment.parent, segment.offset)]
+            pasts[segment] = Past(before, segment.keep_rows, segment.followed)
+        return [self._embedded_segment(segment, features, past) for segment, past in pasts.items()]
+
+    def _embedded_segment(
+        self, segment: Segment, features: Mapping[object, VisionFeatures], past: Past
+    ) -> EmbeddedSequence:
+        ids = self.requests[segment.request].ids
+        hidden = self.tree.language_model.embed_tokens(ids[segment.start :], self.device, self.dtype)  # [rows, D]
+        placements = []
+        for block, reference in zip(segment.blocks, self._references[segment], strict=True):
+            seen, start = features[reference.key], block.start - segment.start
+            place = Placement(start, block.stop - segment.start, block.offset - reference.offset, seen.deepstack)
+            hidden[place.start : place.stop] = place.rows(seen.merged)
+            placements.append(place)
+        positions = position_ids(len(ids), self.blocks[segment.request])[:, segment.start :]
+        rotary = text_rotary(positions, self.config.text, self.device, self.dtype)
+        return EmbeddedSequence(hidden, rotary, placements, past)
+
+    def _assembled(self, whole: Whole) -> torch.Tensor:
+        """The hidden states of a whole request, in memory of its own."""
+        return torch.cat([self._hidden_of(branch)[:rows].to(self.device) for branch, rows in whole.parts])
+
+    def _hidden_of(self, branch: Branch) -> torch.Tensor:
+        return branch.hidden if isinstance(branch, Node) else self._computed[branch][0]
+
+    def keep(self) -> None:
+        """Features first: what is used last goes last, and a prefix spares more than its features."""
+        for key, features in self.features.kept.items():
+            self.store.add_features(self._mark, key, features)
+        nodes: dict[Branch, Node] = {}
+        for segment, (hidden, past) in self._computed.items():
+            if segment.keep_rows:
+                rows = segment.keep_rows
+                parent = nodes.get(segment.parent, segment.parent)
+                own = hidden[:rows].to("cpu", copy=True)
+                nodes[segment] = Node(parent, segment.offset, segment.keys[:rows].clone(), past.kept, own)
+                self.store.add(self._mark, self.identity, nodes[segment])
