@@ -8,14 +8,18 @@ from comfy_api.latest import ComfyExtension, io
 class H3TEExtension(ComfyExtension):
     async def get_node_list(self) -> list[type[io.ComfyNode]]:
         from .checkpoint_doctor import CheckpointDoctor
+        from .clear_caches import ClearCaches
         from .encode_keyframes import EncodeKeyframes
         from .encode_references import EncodeReferences
         from .encoder_options import EncoderOptionsNode
         from .keyframe import KeyframeNode
+        from .load_conditioning import LoadConditioning
         from .load_text_encoder import LoadTextEncoder
         from .reference_audio import ReferenceAudio
         from .reference_image import ReferenceImage
         from .reference_video import ReferenceVideo
+        from .save_conditioning import SaveConditioning
 
         encode = [EncodeReferences, ReferenceImage, ReferenceVideo, ReferenceAudio, EncodeKeyframes, KeyframeNode]
-        return [LoadTextEncoder, *encode, EncoderOptionsNode, CheckpointDoctor]
+        kept = [SaveConditioning, LoadConditioning, ClearCaches]
+        return [LoadTextEncoder, *encode, *kept, EncoderOptionsNode, CheckpointDoctor]

@@ -58,6 +58,21 @@ FROZEN = {
          "show_to_encoder BOOLEAN", "keyframes? H3TE_KEYFRAMES"],
         ["keyframes H3TE_KEYFRAMES"],
     ),
+    "H3TESaveConditioning": (
+        "Save MiniMax H3 Conditioning (H3TE)",
+        ["conditioning CONDITIONING", "filename_prefix STRING"],
+        ["CONDITIONING CONDITIONING", "file STRING"],
+    ),
+    "H3TELoadConditioning": (
+        "Load MiniMax H3 Conditioning (H3TE)",
+        ["file COMBO"],
+        ["CONDITIONING CONDITIONING", "presentation STRING"],
+    ),
+    "H3TEClearCaches": (
+        "Clear MiniMax H3 Caches (H3TE)",
+        ["what COMBO", "anything? *"],
+        ["anything *", "bytes freed INT"],
+    ),
     "H3TECheckpointDoctor": (
         "MiniMax H3 Checkpoint Doctor (H3TE)",
         ["text_encoder COMBO"],

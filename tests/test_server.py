@@ -31,6 +31,9 @@ NODES = {
     "H3TEReferenceVideo": ("Reference Video (H3TE)", ["H3TE_REFERENCES"]),
     "H3TEReferenceAudio": ("Reference Audio (H3TE)", ["H3TE_REFERENCES"]),
     "H3TEKeyframe": ("Keyframe (H3TE)", ["H3TE_KEYFRAMES"]),
+    "H3TESaveConditioning": ("Save MiniMax H3 Conditioning (H3TE)", ["CONDITIONING", "STRING"]),
+    "H3TELoadConditioning": ("Load MiniMax H3 Conditioning (H3TE)", ["CONDITIONING", "STRING"]),
+    "H3TEClearCaches": ("Clear MiniMax H3 Caches (H3TE)", ["*", "INT"]),
     "H3TECheckpointDoctor": ("MiniMax H3 Checkpoint Doctor (H3TE)", ["STRING", "IMAGE"]),
     "H3TEEncoderOptions": ("MiniMax H3 Encoder Options (H3TE)", ["OPTIONS"]),
 }

@@ -1,0 +1,121 @@
+"""Where a node may write: ComfyUI's output folder, under the next free number, whole or not at all.
+
+Contract: `save_target(prefix)` understands what ComfyUI's own save nodes do (subfolders, %year% and its like, a number)
+and refuses every prefix that leads out of the output folder. `placed(target, ...)` writes to a temporary file beside
+the goal, flushes it to the disk and only then gives it its name; a name that is taken is never written over, also not
+when two nodes save at once.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import folder_paths
+from comfy.cli_args import args
+
+WHO = "Save MiniMax H3 Conditioning (H3TE)"
+_EXAMPLE = "Use a name such as conditioning/h3."
+_UNFIT = re.compile('[\x00-\x1f\x7f:*?"<>|\ud800-\udfff]')  # what one of the systems does not take in a name
+
+
+@dataclass(frozen=True)
+class SaveTarget:
+    """folder: below the output folder. The file becomes `<name>_<counter>_<suffix>`, counter or the next free one."""
+
+    folder: Path
+    name: str
+    counter: int
+
+
+def prompts_may_be_saved() -> bool:
+    """False where ComfyUI was started with --disable-metadata."""
+    return not args.disable_metadata
+
+
+def save_target(prefix: str) -> SaveTarget:
+    """Makes the folder. Raises ValueError for a prefix that leads out of the output folder or is no name, RuntimeError
+    where the folder cannot be made."""
+    wanted = _checked(prefix)
+    root = Path(folder_paths.get_output_directory())
+    _check_inside(root, root / Path(wanted).parent, prefix)
+    try:
+        folder, name, counter, *_ = folder_paths.get_save_image_path(wanted, str(root))
+    except OSError as error:
+        raise _refused_by_disk(root / Path(wanted).parent, error) from error
+    _check_inside(root, Path(folder), prefix)  # %date% may have led through a link
+    return SaveTarget(Path(folder), name, counter)
+
+
+def _checked(prefix: str) -> str:
+    expected = f"{WHO}: expected filename_prefix to be a name inside ComfyUI's output folder"
+    if not isinstance(prefix, str):
+        raise ValueError(f"{expected}, got {type(prefix).__name__}. {_EXAMPLE}")
+    plain = prefix.strip().replace("\\", "/")
+    if plain.startswith("/") or re.match("[A-Za-z]:", plain):
+        raise ValueError(f"{expected}, got the absolute path {prefix!r:.100}. {_EXAMPLE}")
+    if ".." in plain.split("/"):
+        raise ValueError(f"{expected}, got {prefix!r:.100}, which leads out of it. {_EXAMPLE}")
+    if found := _UNFIT.search(plain):
+        raise ValueError(f"{expected}, got {prefix!r:.100} with the character {found[0]!r}. {_EXAMPLE}")
+    parts = [part for part in plain.split("/") if part not in ("", ".")]
+    if not parts or plain.endswith("/"):
+        raise ValueError(f"{expected}, got {prefix!r:.100} without a file name at its end. {_EXAMPLE}")
+    return "/".join(parts)
+
+
+def _check_inside(root: Path, folder: Path, prefix: str) -> None:
+    """Links followed."""
+    if not folder.resolve().is_relative_to(root.resolve()):
+        raise ValueError(
+            f"{WHO}: expected filename_prefix to be a name inside ComfyUI's output folder {root}, got {prefix!r:.100}, "
+            f"which a link leads out of it. {_EXAMPLE}"
+        )
+
+
+def placed(target: SaveTarget, suffix: str, chunks: Iterable[bytes | memoryview]) -> Path:
+    """The path of the new file. Raises RuntimeError where the disk refuses; then nothing is left behind."""
+    temporary = target.folder / f".h3te-{secrets.token_hex(8)}.tmp"
+    try:
+        _write(temporary, chunks)
+        return _named(target, suffix, temporary)
+    except OSError as error:
+        raise _refused_by_disk(target.folder / f"{target.name}_{target.counter:05}_{suffix}", error) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
+    with path.open("xb") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _named(target: SaveTarget, suffix: str, temporary: Path) -> Path:
+    """The name is taken first, empty, which one process alone can do; then the whole file replaces it."""
+    counter = target.counter
+    while True:
+        goal = target.folder / f"{target.name}_{counter:05}_{suffix}"
+        try:
+            goal.open("xb").close()
+        except FileExistsError:
+            counter += 1
+            continue
+        try:
+            return temporary.replace(goal)
+        except OSError:
+            goal.unlink(missing_ok=True)
+            raise
+
+
+def _refused_by_disk(path: Path, error: OSError) -> RuntimeError:
+    return RuntimeError(
+        f"{WHO}: expected to write {path}, got {type(error).__name__}: {error.strerror or error}. Free space, shorten "
+        "the name, or allow writing there."
+    )
