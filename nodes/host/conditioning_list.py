@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -102,6 +103,7 @@ class _Listing:
 
 
 _input, _output = _Listing(""), _Listing(OUTPUT)
+_listing = threading.Lock()  # the server lists while a prompt runs
 _marks: dict[Place, bool] = {}
 
 
@@ -119,11 +121,11 @@ def _is_inside(path: str | Path, real_root: str) -> bool:
 
 def combo_values() -> list[str]:
     """The widget's values; one explaining entry when there is no file."""
-    entries = [
-        *_input.current(folder_paths.get_input_directory()), *_output.current(folder_paths.get_output_directory())
-    ]  # fmt: skip
-    newest = sorted(entries, key=lambda entry: (-entry.mtime, entry.value))
-    ours = _ours(newest)
+    with _listing:
+        entries = [*_input.current(folder_paths.get_input_directory())]
+        entries += _output.current(folder_paths.get_output_directory())
+        newest = sorted(entries, key=lambda entry: (-entry.mtime, entry.value))
+        ours = _ours(newest)
     others = sorted(entry.value for entry in newest if entry.path not in ours)
     return [*(e.value for e in newest if e.path in ours), *others[:MAX_OTHERS]] or [NOTHING]
 
