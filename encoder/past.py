@@ -35,7 +35,7 @@ class Past:
         self._layer += 1
         self._own = (key, value) if self.followed else None
         if self.keep_rows:
-            self.kept.append((_at_rest(key, self.keep_rows), _at_rest(value, self.keep_rows)))
+            self.kept.append((at_rest(key, self.keep_rows), at_rest(value, self.keep_rows)))
         if not self.before:
             return key, value
         parts = [(*(x[:rows].to(key.device) for x in what.pair(self._layer)),) for what, rows in self.before]
@@ -47,7 +47,8 @@ class Past:
         return self._own
 
 
-def _at_rest(x: torch.Tensor, rows: int) -> torch.Tensor:
-    """The first rows on the CPU, in memory of exactly their size: as they are where they are that already."""
-    part = x[:rows].to("cpu")
+def at_rest(x: torch.Tensor, rows: int | None = None) -> torch.Tensor:
+    """The first rows on the CPU, in memory of exactly their size: as they are where they are that already. What is on
+    the meta device has nothing to move."""
+    part = x[:rows] if x.is_meta else x[:rows].to("cpu")
     return part.clone() if part.untyped_storage().nbytes() > part.nbytes else part

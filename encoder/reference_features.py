@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from .cache.prefixes import PrefixStore, features_bytes
+from .past import at_rest
 from .pixels import Patches
 from .placement import Block
 from .token_inputs import grid_list
@@ -97,7 +98,8 @@ class ReferenceFeatures:
         for key in self.unseen:
             room -= features_bytes(found[key])
             if room >= 0:
-                self.kept[key] = _moved(found[key], torch.device("cpu"))
+                levels = tuple(at_rest(level) for level in found[key].deepstack)
+                self.kept[key] = VisionFeatures(at_rest(found[key].merged), levels)
         return found
 
 

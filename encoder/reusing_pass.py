@@ -20,7 +20,7 @@ from .cache.prefixes import Node, PrefixUse, kept_bytes, pinned_bytes
 from .config import EncoderConfig
 from .decoder import EmbeddedSequence
 from .encode_pass import EncodePass, Request
-from .past import Past
+from .past import Past, at_rest
 from .placement import Placement, position_ids
 from .progress import Progress, Steps
 from .reference_features import Reference, ReferenceFeatures, references_of
@@ -138,6 +138,6 @@ class ReusingPass(EncodePass):
             if segment.keep_rows:
                 rows = segment.keep_rows
                 parent = nodes.get(segment.parent, segment.parent)
-                own = hidden[:rows].to("cpu", copy=True)
+                own = at_rest(hidden[:rows].clone())
                 nodes[segment] = Node(parent, segment.offset, segment.keys[:rows].clone(), past.kept, own)
                 self.store.add(self._mark, self.identity, nodes[segment])

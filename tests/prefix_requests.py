@@ -14,8 +14,7 @@ from h3te.encoder import ImageReference, VideoReference
 from h3te.encoder.cache.prefixes import PrefixStore, PrefixUse
 from h3te_tests.golden_cases import clip, pattern
 
-GB = 10**9
-WORDS = "a red fox and an old owl walk slowly through deep snow under the pale moon of winter".split()
+WORDS = ("red", "fox", "old", "owl", "walk", "slowly", "deep", "snow", "under", "pale", "moon", "winter", "night")
 SIZES = ((256, 256), (256, 288), (288, 256))
 PLENTY = 10**9
 

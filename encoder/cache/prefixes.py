@@ -16,12 +16,11 @@ from threading import RLock
 import torch
 
 from ..config import TextConfig
+from ..past import Pair
 from ..vision import VisionFeatures
 from .prefix_tree import Branch, longest
 
 KEY_BYTES = 16  # of each token: what it is by content
-
-Pair = tuple[torch.Tensor, torch.Tensor]  # keys and values [rows, Hkv, Dh] of one layer, keys rotated
 
 
 @dataclass(frozen=True)
