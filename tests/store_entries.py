@@ -1,6 +1,6 @@
 """Entries of a conditioning store that follow from a number, and the processes that write them.
 
-store_entries.py kill FOLDER MOMENTS     writers, each killed at a random moment; prints the numbers they had stored
+store_entries.py kill FOLDER MOMENTS     kills writers at random moments, so many within a write
 store_entries.py share FOLDER FIRST LAST BUDGET    stores these numbers and asks for others meanwhile
 """
 
@@ -112,12 +112,14 @@ def kill_started(folder: Path, first: int, seconds: float) -> list[int]:
 
 
 def kill(folder: Path, moments: int) -> dict:
-    """The numbers that were stored, and how many files the writers left unfinished."""
+    """Kills writers until so many were within a write. The numbers that were stored, and the files left unfinished."""
     large(0)  # ready before the first writer
-    one, chance, numbers = kill_forked if hasattr(os, "fork") else kill_started, random.Random(moments), []
-    for moment in range(moments):
-        numbers += one(folder, 10_000 * moment, chance.uniform(0.002, 0.08))
-    return {"stored": numbers, "unfinished": len(list(folder.glob("*.partial")))}
+    one, chance = kill_forked if hasattr(os, "fork") else kill_started, random.Random(moments)
+    numbers, unfinished, killed = [], 0, 0
+    while unfinished < moments and killed < 10 * moments:
+        numbers += one(folder, 10_000 * killed, chance.uniform(0.001, 0.03))
+        unfinished, killed = len(list(folder.glob("*.partial"))), killed + 1
+    return {"stored": numbers, "unfinished": unfinished}
 
 
 def share(folder: Path, first: int, last: int, budget: int) -> dict:

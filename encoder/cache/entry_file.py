@@ -160,8 +160,9 @@ def _opened(file: BinaryIO, key: str) -> tuple[dict, str, str, int]:
     if not header.startswith(_START):
         raise DamagedEntry("a file of another kind")
     record, text, checksum = _parsed(header)
-    if record.get("version") != VERSION:
-        raise OtherVersion(f"version {record.get('version')!r:.20}")
+    version = record.get("version")
+    if type(version) is int and version != VERSION:
+        raise OtherVersion(f"version {version}")
     if not _is_record(record) or header != _header(text, checksum, record):
         raise DamagedEntry("a header that was changed")
     if record["key"] != key:
@@ -188,6 +189,7 @@ def _is_record(record: Mapping) -> bool:
     counts = [record.get("tokens"), record.get("width")]
     return (
         all(type(count) is int and 0 < count < 1 << 31 for count in counts)
+        and record.get("version") == VERSION
         and record.get("dtype") in [*_DTYPES]
         and all(isinstance(record.get(name), str) and KEY.fullmatch(record[name]) for name in ("key", "identity"))
         and isinstance(record.get("facts"), dict)
