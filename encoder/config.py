@@ -247,7 +247,8 @@ def _shape(shapes: Mapping[str, tuple[int, ...]], name: str, rank: int) -> tuple
 
 def _count(shapes: Mapping[str, tuple[int, ...]], start: str, most: int) -> int:
     """One more than the highest number behind `start`."""
-    found = (re.match(rf"{re.escape(start)}(\d{{1,9}})", name) for name in shapes)
+    behind = re.compile(rf"{re.escape(start)}(\d{{1,9}})")
+    found = map(behind.match, shapes)
     highest = max((int(match[1]) for match in found if match), default=-1)
     if highest >= most:
         raise ValueError(

@@ -207,8 +207,8 @@ def test_pickles_are_listed_but_never_opened(paths, text_encoders):  # noqa: F81
 
 def test_headers_are_read_once_until_the_file_changes(paths, text_encoders, monkeypatch):  # noqa: F811
     calls = []
-    real = paths.inspect_checkpoint
-    monkeypatch.setattr(paths, "inspect_checkpoint", lambda path: calls.append(path) or real(path))
+    real = paths.glance
+    monkeypatch.setattr(paths, "glance", lambda path: calls.append(path) or real(path))
     file = text_encoders / "clip_l.safetensors"
     other_model(file)
     paths.combo_values()

@@ -125,14 +125,14 @@ def _open_lone(folder: Path) -> Catalog:
 
 def _open_single(path: Path) -> Catalog:
     header = read_header(path)
-    _check_whole(path)
+    check_whole(path)
     layout = find_layout(header.tensors)
     entries = _renamed(header.tensors.values(), layout)
     config = config_in(header) or config_beside(path, whole_shapes(entries))
     return Catalog(path, layout, entries, config, header.metadata, (path,))
 
 
-def _check_whole(path: Path) -> None:
+def check_whole(path: Path) -> None:
     """One shard of several is not a checkpoint: people pick it in a file list."""
     shard = re.search(r"-\d+-of-(\d+)\.safetensors$", path.name)
     if shard and int(shard.group(1)) > 1:

@@ -51,17 +51,24 @@ class Header:
 
 def read_header(path: Path) -> Header:
     """Read and check the header of one .safetensors file. Raises ValueError for anything that is not a complete one."""
+    size, text = read_text(path)
+    raw, start = _parsed(path, text), 8 + len(text)
+    metadata = _metadata(path, raw.pop("__metadata__", {}))
+    tensors = {name: _entry(path, name, fields, start) for name, fields in raw.items()}
+    _check_complete(path, size, start, tensors)
+    return Header(tensors, metadata)
+
+
+def read_text(path: Path, most: int = MAX_HEADER_BYTES) -> tuple[int, bytes]:
+    """(bytes of the file, the header's JSON as it stands there). Raises ValueError for what cannot be safetensors, and
+    for a header of more than `most` bytes."""
     size = regular_stat(path).st_size
     with path.open("rb") as file:
-        start = file.read(8)
-        length = int.from_bytes(start, "little")
-        _check_start(path, start + file.read(16), size, length)
+        start = file.read(24)
+        length = int.from_bytes(start[:8], "little")
+        _check_start(path, start, size, length, most)
         file.seek(8)
-        raw = _parsed(path, file.read(length))
-    metadata = _metadata(path, raw.pop("__metadata__", {}))
-    tensors = {name: _entry(path, name, fields, 8 + length) for name, fields in raw.items()}
-    _check_complete(path, size, 8 + length, tensors)
-    return Header(tensors, metadata)
+        return size, file.read(length)
 
 
 def _metadata(path: Path, found: object) -> dict[str, str]:
@@ -96,7 +103,7 @@ def _check_complete(path: Path, size: int, start: int, tensors: dict[str, Tensor
         free += entry.nbytes
 
 
-def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
+def _check_start(path: Path, start: bytes, size: int, length: int, most: int) -> None:
     kinds = (
         (
             _LFS[:24],
@@ -115,7 +122,7 @@ def _check_start(path: Path, start: bytes, size: int, length: int) -> None:
             f"{path.name}: expected a safetensors file, got a web page that was saved under its name. Open the "
             "download's address in a browser: log in there or accept the licence, then download the file again."
         )
-    if size < 10 or length > size - 8 or length > MAX_HEADER_BYTES:
+    if size < 10 or length > size - 8 or length > most:
         raise ValueError(
             f"{path.name}: expected a safetensors file, got {size:,} bytes whose first 8 announce a header of "
             f"{length:,}. The file is empty, cut short or of another kind: download it again."

@@ -20,7 +20,7 @@ _VISUAL = "model.visual."
 _FIRST_NORM = "model.language_model.layers.0.input_layernorm.weight"
 _SIBLINGS = {2048: "Qwen3-VL-2B", 2560: "Qwen3-VL-4B", 4096: "Qwen3-VL-8B"}
 _USE = "Use a qwen3vl_32b_minimax_h3 file or the released text_encoder folder."
-_FOREIGN_MARKS = (
+FOREIGN_MARKS = (
     (".linear_attn.", "Qwen3.5"),
     (".mlp.experts.", "a mixture-of-experts model"),
     ("q_proj.bias", "Qwen2 or Qwen2.5"),
@@ -29,7 +29,7 @@ _FOREIGN_MARKS = (
 
 def foreign_problem(catalog: Catalog) -> str | None:
     """Another model, or a packed format that is never opened, told by tensors that only it has."""
-    for mark, model in _FOREIGN_MARKS:
+    for mark, model in FOREIGN_MARKS:
         if any(mark in name for name in catalog.entries):
             return f"{catalog.name}: expected Qwen3-VL-32B, got {model} (a tensor named *{mark}*). {_USE}"
     return refused_format(catalog)

@@ -2,9 +2,10 @@
 
 Contract: values are the relative names that CLIPLoader saves (its folders, legacy `clip/`, extra_model_paths), plus
 folders in the released layout as relative names ending in "/", plus `.gguf`. Recognised H3 encoders come first.
-Headers are read once per file state (states.py); nothing else is opened. A file that moved to another subfolder is
-found by its name. A GGUF file's vision part may be a second file, named or beside it. No file keeps the list from being
-made: one that cannot be read stands last, and the log says why.
+Headers are read once per file state (states.py): for the list by a look that only tells encoders from others, for a
+report whole; nothing else is opened. A file that moved to another subfolder is found by its name. A GGUF file's vision
+part may be a second file, named or beside it. No file keeps the list from being made: one that cannot be read stands
+last, and the log says why.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from pathlib import Path
 import folder_paths
 
 from ...encoder import CheckpointReport, inspect_checkpoint
+from ...encoder.checkpoint.glance import glance
 from ...encoder.regular import is_folder
 from .states import State, file_state
 
@@ -98,6 +100,7 @@ def _search(root: str) -> tuple[list[str], dict[str, float]]:
 
 _listing = _Listing()
 _reports: dict[tuple[str, str | None], _Inspection] = {}
+_glances: dict[Path, tuple[State, bool | None]] = {}
 
 
 def _files(names: list[str]) -> list[str]:
@@ -122,8 +125,27 @@ def _rank(path: Path) -> int:
     """0: an H3 encoder, 1: anything else, 2: what cannot be read."""
     if not _has_header(path):
         return 1
+    verdict = _glanced(path)
+    if verdict is not None:
+        return 0 if verdict else 1
     found = _cached(path, None)
     return 0 if found.report.is_h3 else 1 if found.state and found.inspected else 2
+
+
+def _glanced(path: Path) -> bool | None:
+    """Whether it is an H3 encoder, told from a look at its header; None where only the whole inspection can tell."""
+    state = file_state(path)
+    if path not in _glances or _glances[path][0] != state:
+        _glances[path] = (state, _glance(path) if state else None)
+    return _glances[path][1]
+
+
+def _glance(path: Path) -> bool | None:
+    try:
+        return glance(path)
+    except Exception:
+        logger.exception("%s: a look at %s failed: it is inspected whole.", WHO, path)
+        return None
 
 
 def vision_values() -> list[str]:
