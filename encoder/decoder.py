@@ -72,7 +72,7 @@ class MLP(nn.Module):
         for columns, up in self.up_proj.column_blocks(x, up_blocks(gate.nbytes)):
             gate[:, columns].mul_(up)
             del up  # before the next is made
-        return self.down_proj(gate)
+        return self.down_proj(gate, consume=True)
 
 
 def up_blocks(nbytes: int) -> int:

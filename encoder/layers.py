@@ -121,10 +121,11 @@ def _frozen(tensor: torch.Tensor) -> nn.Parameter:
 class _LinearForward(_Layer):
     """y = x W^T + b; W [out, in]."""
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, consume: bool = False) -> torch.Tensor:
+        """consume: x is not needed any more, and may be overwritten."""
         with self.lend(x, x.dtype) as lent:
             if lent.input_scale is not None:
-                x = x * lent.input_scale
+                x = x.mul_(lent.input_scale) if consume else x * lent.input_scale
             return F.linear(x, lent.weight, lent.bias)
 
     def column_blocks(self, x: torch.Tensor, count: int) -> Iterator[tuple[slice, torch.Tensor]]:

@@ -27,6 +27,7 @@ from ...encoder.leaf import Leaf
 from ...encoder.packing.packing import CHUNK_ELEMENTS
 from ...encoder.pixels import Patches
 from ...encoder.presentation import Presentation
+from ...encoder.row_blocks import BLOCK_BYTES, DEVICE_BLOCK_BYTES
 
 if TYPE_CHECKING:
     from .tree import HostTree
@@ -83,9 +84,8 @@ def plan_requests(
     images, videos = _distinct(p.image for p in presentations), _distinct(p.video for p in presentations)
     counts = sum(map(_patch_count, images)), sum(map(_patch_count, videos))
     calls = _call_sizes([*images, *videos], vision_packing) if config.vision is not None else []
-    bare = max(
-        _seeing(config, sum(counts), calls, dtype.itemsize), _reading(config, sum(counts), tokens, dtype.itemsize)
-    )
+    sizes = sum(counts), dtype.itemsize, BLOCK_BYTES if on_cpu else DEVICE_BLOCK_BYTES
+    bare = max(_seeing(config, calls, *sizes), _reading(config, tokens, *sizes))
     if on_cpu:
         results = config.text.hidden_size * (torch.float32.itemsize * sum(tokens) + dtype.itemsize * max(tokens))
         bare = max(bare, results) + _kernel_bytes(calls, tokens, dtype)
@@ -93,18 +93,22 @@ def plan_requests(
     return MemoryPlan(sum(tokens), counts, activations, cast, len(presentations))
 
 
-def _seeing(config: EncoderConfig, patches: int, calls: Sequence[int], wide: int) -> int:
-    """The vision tower: its largest moment, and what it has made by then."""
+def _seeing(config: EncoderConfig, calls: Sequence[int], patches: int, wide: int, block: int) -> int:
+    """The vision tower: its largest moment, with the DeepStack features that it has made by then."""
     if not calls:
         return 0
-    made = 1 + len(config.vision.deepstack_visual_indexes)
-    return made * _feature_bytes(config, patches, wide) + vision_bytes(config.vision, patches, wide, max(calls))
+    levels = len(config.vision.deepstack_visual_indexes)
+    blocks = vision_bytes(config.vision, patches, wide, max(calls), block)
+    feature = _feature_bytes(config, patches, wide)
+    merging = patches * config.vision.hidden_size * wide + feature + 2 * max(calls) * config.vision.hidden_size * wide
+    return levels * feature + max(blocks, merging)
 
 
-def _reading(config: EncoderConfig, patches: int, tokens: Sequence[int], wide: int) -> int:
+def _reading(config: EncoderConfig, tokens: Sequence[int], patches: int, wide: int, block: int) -> int:
     """The decoder: its largest moment, and the DeepStack features, which wait to be added."""
     levels = len(config.vision.deepstack_visual_indexes) if config.vision is not None else 0
-    return levels * _feature_bytes(config, patches, wide) + text_bytes(config.text, sum(tokens), wide, max(tokens))
+    features = levels * _feature_bytes(config, patches, wide)
+    return features + text_bytes(config.text, sum(tokens), wide, max(tokens), block)
 
 
 def _feature_bytes(config: EncoderConfig, patches: int, wide: int) -> int:
@@ -187,32 +191,35 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = None) -> int:
+def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = None, block: int = BLOCK_BYTES) -> int:
     """Peak of one decoder layer for S tokens of all requests; longest: of one, by default all of them. `wide`: bytes
-    per activation."""
-    queries, keys = text.num_attention_heads * text.head_dim, text.num_key_value_heads * text.head_dim
-    norm = text.hidden_size * (wide + 8)  # float32 copy and square beside the result
-    attention = text.hidden_size * wide + 3 * queries * wide + 4 * keys * wide
-    rotary = 2 * text.head_dim * wide + 3 * 8
+    per activation; `block`: of float32 that element-wise work takes at once (encoder/row_blocks.py)."""
     longest = tokens if longest is None else longest
-    gate = longest * text.intermediate_size * wide
-    feed_forward = longest * 2 * text.hidden_size * wide + gate + gate // up_blocks(gate)  # normed, and what comes out
-    layer = longest * text.hidden_size * wide + max(longest * max(norm, attention), feed_forward)
-    return tokens * (text.hidden_size * wide + rotary) + layer  # it after attention, and what is on the way
+    queries, keys = (longest * heads * text.head_dim for heads in (text.num_attention_heads, text.num_key_value_heads))
+    hidden, gate = longest * text.hidden_size * wide, longest * text.intermediate_size * wide
+    part = min(block, queries * 4)  # the float32 copy of queries, and its square, while they are normed
+    attention = hidden + 2 * wide * (queries + keys) + max(2 * part, queries * wide)
+    feed_forward = hidden + gate + max(hidden, gate // up_blocks(gate))  # normed, and what comes out or is multiplied
+    rotary = 2 * text.head_dim * wide + 3 * 8
+    layer = hidden + max(attention, feed_forward)  # it after attention, and what is on the way
+    return tokens * (text.hidden_size * wide + rotary) + layer
 
 
-def vision_bytes(vision: VisionConfig, patches: int, wide: int, largest: int | None = None) -> int:
+def vision_bytes(
+    vision: VisionConfig, patches: int, wide: int, largest: int | None = None, block: int = BLOCK_BYTES
+) -> int:
     """Peak of one vision block, or of the patch embedding, for N patches in all calls; largest: of one call, by default
-    all of them."""
+    all of them. `block`: as for `text_bytes`."""
     width, head = vision.hidden_size, vision.hidden_size // vision.num_heads
     largest = patches if largest is None else largest
-    embedding = width * (3 * wide + 4)  # projected, its positions in float32 and cast, their sum
-    attention = width * (6 * wide + 2 * 4 + 2)  # normed, q, k, v, both rotated; float32 on the way
-    feed_forward = 2 * width * wide + vision.intermediate_size * wide
+    state = largest * width * wide
+    part = min(block, largest * width * 4)  # of queries or keys in float32, while they are rotated
+    embedding = largest * width * (3 * wide + 4)  # projected, its positions in float32 and cast, their sum
+    attention = 6 * state + max(3 * part, 2 * state)  # normed, q, k, v, both rotated; what comes out, joined
+    feed_forward = 2 * state + largest * vision.intermediate_size * wide
     alive = width * wide + 2 * head * 4  # the block's input, the rotary table
-    block = max(attention, feed_forward)
-    begun = patches * (alive + vision.patch_width * wide) + largest * embedding
-    return max(begun, patches * alive + largest * block)
+    begun = patches * (alive + vision.patch_width * wide) + embedding
+    return max(begun, patches * alive + max(attention, feed_forward))
 
 
 def _patch_count(patches: Patches | None) -> int:
