@@ -25,7 +25,7 @@ import command
 import layout
 import setup
 
-NAMES = ("load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup")
+NAMES = ("load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup", "prefix")
 
 
 def main() -> int:
