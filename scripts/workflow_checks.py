@@ -127,11 +127,17 @@ def _facts(entry: Input) -> tuple:
     return (entry.kind, entry.required, entry.choices, *(entry.options.get(name) for name in shown))
 
 
+def models(workflow: dict) -> int:
+    """How many model files it takes: without a text encoder where its conditioning comes from a file."""
+    return 4 if any(node["type"] == "H3TELoadConditioning" for node in workflow["nodes"]) else 5
+
+
 def model_problems(workflow: dict) -> Iterator[str]:
     """Every model file that a loader names can be offered for download."""
     loaders = [node for node in workflow["nodes"] if node["type"] in LOADERS]
-    if len(loaders) != 5:
-        yield f"expected 5 nodes that load a model, got {len(loaders)}"
+    wanted = models(workflow)
+    if len(loaders) != wanted:
+        yield f"expected {wanted} nodes that load a model, got {len(loaders)}"
     for node in loaders:
         (model,) = node["properties"].get("models") or [{"name": None, "directory": None, "url": None}]
         url = f"{REPOSITORY}/{model['directory']}/{node['widgets_values'][0]}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 API = dict[str, dict[str, Any]]
@@ -21,6 +21,12 @@ ENCODERS = ("H3TEEncodeReferences", "H3TEEncodeKeyframes")
 HOST_NODES = ("MiniMaxH3ReferenceToVideo", "MiniMaxH3ImageToVideo", "MiniMaxH3AddGuide", "GetVideoComponents")
 _PRIMITIVES = ("PrimitiveFloat", "PrimitiveInt", "PrimitiveBoolean", "PrimitiveStringMultiline")
 _RATIOS = {"16:9 (Widescreen)": (16, 9)}
+
+
+def encoding(graphs: Mapping[str, API]) -> dict[str, API]:
+    """Those that have an encode node; the others load what one of them saved."""
+    kinds = {name: {entry["class_type"] for entry in graph.values()} for name, graph in graphs.items()}
+    return {name: graph for name, graph in graphs.items() if kinds[name] & set(ENCODERS)}
 
 
 def encoder_of(graph: API) -> str:

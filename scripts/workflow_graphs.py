@@ -1,8 +1,8 @@
-"""The five bundled workflows as one description: a skeleton, and what each task puts into it.
+"""The bundled workflows as one description: a skeleton, and what each task puts into it.
 
 Contract: `graphs()` gives a `Graph` per workflow. The skeleton does what ComfyUI's own H3 templates do (models, sizes,
-turbo branch, sampler, save); only loader and encode nodes are ours. Node ids never change. Columns from left to right:
-note, models and settings, pictures, encoder, sampling, video.
+turbo branch, sampler, save); ours are the loader and encode nodes, and those that save and load conditioning. Node ids
+never change. Columns from left to right: note, models and settings, pictures, encoder, sampling, video.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ STEPS, SECONDS, ASPECT, MEGAPIXELS = 20, 5, "16:9 (Widescreen)", 0.4
 # raised to the model's grid of 17k + 5 frames
 FRAMES = "ceil((a * 24 - 5) / 17) * 17 + 5"
 PICTURE, VIDEO, VOICE = "example.png", "reference_video.mp4", "voice.wav"
+SAVED, FIRST_SAVED = "conditioning/h3", "conditioning/h3_00001_.safetensors [output]"
 LEFT, GAP = 680, 60  # where the pictures begin
 # every node type below, to be recorded from a host
 KINDS = (
-    "BasicGuider", "BasicScheduler", "ComfyMathExpression", "ComfySwitchNode", "CreateVideo", "H3TEEncodeKeyframes",
-    "H3TEEncodeReferences", "H3TEKeyframe", "H3TELoadTextEncoder", "H3TEReferenceAudio", "H3TEReferenceImage",
-    "H3TEReferenceVideo", "KSamplerSelect", "LoadAudio", "LoadImage", "LoadVideo", "LoraLoaderModelOnly", "PreviewAny",
+    "BasicGuider", "BasicScheduler", "ComfyMathExpression", "ComfySwitchNode", "CreateVideo",
+    "EmptyMiniMaxH3LatentAV", "H3TEEncodeKeyframes", "H3TEEncodeReferences", "H3TEKeyframe", "H3TELoadConditioning",
+    "H3TELoadTextEncoder", "H3TEReferenceAudio", "H3TEReferenceImage", "H3TEReferenceVideo", "H3TESaveConditioning",
+    "KSamplerSelect", "LoadAudio", "LoadImage", "LoadVideo", "LoraLoaderModelOnly", "PreviewAny",
     "PrimitiveBoolean", "PrimitiveFloat", "PrimitiveInt", "PrimitiveStringMultiline", "RandomNoise",
     "ResolutionSelector", "SamplerCustomAdvanced", "SaveVideo", "UNETLoader", "VAEDecode", "VAEDecodeAudio",
     "VAELoader",
@@ -55,20 +57,23 @@ FL2VA = Task(
     "video/H3TE_FL2VA",
 )
 T2VA = Task(FL2VA.model, FL2VA.lora, FL2VA.turbo, "video/H3TE_T2VA")
+LOADED = Task(REF2VA.model, REF2VA.lora, REF2VA.turbo, "video/H3TE_Loaded")
 
 
 def graphs() -> list[Graph]:
     definitions = workflow_definitions.load()
     makers = (ref2va_images, ref2va_images_video_voice, fl2va_first_last, fl2va_mid_keyframes, t2va)
-    return [make(definitions) for make in makers]
+    return [make(definitions) for make in (*makers, save_conditioning, load_conditioning)]
 
 
-def ref2va_images(definitions) -> Graph:
+def ref2va_images(definitions, name: str = "h3te_ref2va_images", beside=(), around=()) -> Graph:
+    """beside, around: further nodes, and groups around them."""
     pictures = [_picture(25, "Picture 1", 0), _picture(26, "Picture 2", 1)]
     sockets = {f"ref_images.ref_image_{i}": Link(node.id, "IMAGE") for i, node in enumerate(pictures)}
     encode = {"audio_vae": Link(5, "VAE"), "ref_image_size": "match", **sockets}
     group = Group("3 Pictures", (LEFT - 20, -70, 340, 790))
-    return _graph("h3te_ref2va_images", REF2VA, definitions, "H3TEEncodeReferences", encode, pictures, [group], 300)
+    more = [*pictures, *beside]
+    return _graph(name, REF2VA, definitions, "H3TEEncodeReferences", encode, more, [group, *around], 300)
 
 
 def ref2va_images_video_voice(definitions) -> Graph:
@@ -128,6 +133,31 @@ def t2va(definitions) -> Graph:
     return _graph("h3te_t2va", T2VA, definitions, "H3TEEncodeKeyframes", {}, [], [], 0)
 
 
+def save_conditioning(definitions) -> Graph:
+    """The one with two pictures; its conditioning is saved as well."""
+    inputs = {"conditioning": Link(23, "positive"), "filename_prefix": SAVED}
+    x = LEFT + 300 + GAP
+    save = Node(36, "H3TESaveConditioning", (x, 1150), (480, 110), inputs, "Save for later", yours=True)
+    around = Group("9 Saved conditioning", (x - 20, 1080, 520, 200))
+    return ref2va_images(definitions, "h3te_save_conditioning", [save], [around])
+
+
+def load_conditioning(definitions) -> Graph:
+    """No text encoder, no prompt, no pictures."""
+    name, x = "h3te_load_conditioning", LEFT
+    size = {"width": Link(6, "width"), "height": Link(6, "height"), "length": Link(8, "INT")}
+    loaded = [
+        Node(37, "H3TELoadConditioning", (x, 0), (480, 110), {"file": FIRST_SAVED}, "What was saved", yours=True),
+        Node(38, "EmptyMiniMaxH3LatentAV", (x, 210), (480, 130), size),
+        Node(27, "PreviewAny", (x, 730), (480, 300), {"source": Link(37, "presentation")}, "What the encoder read"),
+    ]
+    without = (3, 24)  # text encoder and prompt
+    kept = [node for node in (*_models(LOADED), *_settings(name)) if node.id not in without]
+    nodes = [*kept, *loaded, *_sampling(LOADED, x + 560, Link(37, "CONDITIONING"), Link(38, "LATENT"))]
+    nodes += [*_video(LOADED, x + 1160), _note(name, LOADED)]
+    return Graph(name, sorted(nodes, key=lambda node: node.id), _groups(x, 3, "Saved conditioning"), definitions)
+
+
 def _picture(node: int, title: str, row: int) -> Node:
     return Node(node, "LoadImage", (LEFT, 380 * row), (300, 330), {"image": PICTURE}, title, yours=True)
 
@@ -140,9 +170,15 @@ def _graph(name, task: Task, definitions, encode: str, inputs, pictures, groups,
     """width: of the column of pictures; what is right of it moves along."""
     x = LEFT + (width + GAP if width else 0)
     nodes = [*_models(task), *_settings(name), *pictures, *_encode(encode, inputs, x)]
-    nodes += [*_sampling(task, x + 560), *_video(task, x + 1160), _note(name, task)]
-    first = 4 if width else 3
-    titles = ("Text encoder", "Turbo or full", "Sampling", "Video and sound", "Result")
+    nodes += [*_sampling(task, x + 560, Link(23, "positive"), Link(23, "LATENT"))]
+    nodes += [*_video(task, x + 1160), _note(name, task)]
+    fixed = _groups(x, 4 if width else 3, "Text encoder")
+    return Graph(name, sorted(nodes, key=lambda node: node.id), [*fixed[:2], *groups, *fixed[2:]], definitions)
+
+
+def _groups(x: int, first: int, conditioning: str) -> list[Group]:
+    """The two on the left, then those from `x` on, numbered from `first`."""
+    titles = (conditioning, "Turbo or full", "Sampling", "Video and sound", "Result")
     boxes = (
         (x - 20, -70, 520, 1120),
         (x + 540, -70, 560, 360),
@@ -152,7 +188,7 @@ def _graph(name, task: Task, definitions, encode: str, inputs, pictures, groups,
     )
     numbered = [Group(f"{first + i} {title}", box) for i, (title, box) in enumerate(zip(titles, boxes, strict=True))]
     fixed = [Group("1 Models", (-20, -70, 640, 720)), Group("2 What you change", (-20, 680, 640, 740))]
-    return Graph(name, sorted(nodes, key=lambda node: node.id), [*fixed, *groups, *numbered], definitions)
+    return [*fixed, *numbered]
 
 
 def _models(task: Task) -> list[Node]:
@@ -169,7 +205,7 @@ def _models(task: Task) -> list[Node]:
 def _settings(name: str) -> list[Node]:
     size = {"aspect_ratio": ASPECT, "megapixels": MEGAPIXELS, "multiple": 32}
     frames = {"expression": FRAMES, "values.a": Link(7, "FLOAT")}
-    prompt = {"value": workflow_texts.PROMPTS[name]}
+    prompt = {"value": workflow_texts.PROMPTS.get(name, "")}
     return [
         Node(6, "ResolutionSelector", (0, 750), (290, 130), size, "Size", yours=True),
         Node(7, "PrimitiveFloat", (310, 750), (290, 60), {"value": SECONDS}, "Seconds", yours=True),
@@ -190,12 +226,12 @@ def _encode(kind: str, inputs: dict, x: int) -> list[Node]:
     ]
 
 
-def _sampling(task: Task, x: int) -> list[Node]:
+def _sampling(task: Task, x: int, positive: Link, latent: Link) -> list[Node]:
     model = {"on_false": Link(1, "MODEL"), "on_true": Link(2, "MODEL"), "switch": Link(9, "BOOLEAN")}
     steps = {"on_false": Link(10, "INT"), "on_true": Link(11, "INT"), "switch": Link(9, "BOOLEAN")}
     sampled = {"noise": Link(14, "NOISE"), "guider": Link(15, "GUIDER"), "sampler": Link(16, "SAMPLER")}
-    sampled |= {"sigmas": Link(17, "SIGMAS"), "latent_image": Link(23, "LATENT")}
-    guided = {"model": Link(12, "output"), "conditioning": Link(23, "positive")}
+    sampled |= {"sigmas": Link(17, "SIGMAS"), "latent_image": latent}
+    guided = {"model": Link(12, "output"), "conditioning": positive}
     scheduled = {"model": Link(12, "output"), "scheduler": "simple", "steps": Link(13, "output"), "denoise": 1}
     return [
         Node(10, "PrimitiveInt", (x, 0), (240, 90), {"value": STEPS}, "Steps without turbo"),
@@ -224,5 +260,5 @@ def _video(task: Task, x: int) -> list[Node]:
 def _note(name: str, task: Task) -> Node:
     files = {"model": task.model, "lora": task.lora, "turbo": task.turbo, "steps": STEPS}
     files |= {"encoder": ENCODER, "video_vae": VIDEO_VAE, "audio_vae": AUDIO_VAE}
-    text = workflow_texts.note(name, **files)
+    text = workflow_texts.note(name, encodes=task is not LOADED, **files)
     return Node(28, "MarkdownNote", (-580, -40), (520, 900), {"text": text}, "About this workflow")

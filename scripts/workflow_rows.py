@@ -15,6 +15,7 @@ import layout
 import workflow_checks
 import workflow_conditioning
 import workflow_definitions
+import workflow_encode
 import workflow_files
 import workflow_lint
 from comfy_client import PromptFailed, ValidationError
@@ -49,7 +50,8 @@ def static_rows(saved: Saved, graphs: Saved, known: Definitions) -> Iterator[Row
     links = sum(len(workflow["links"]) for workflow in saved.values())
     yield _row("links join outputs and inputs of their type", f"{links} links", saved, workflow_checks.link_problems)
     ours = [node for workflow in saved.values() for node in workflow["nodes"] if workflow_checks.is_ours(node)]
-    yield _row("model files have their downloads", f"{5 * len(saved)} files", saved, workflow_checks.model_problems)
+    models = sum(map(workflow_checks.models, saved.values()))
+    yield _row("model files have their downloads", f"{models} files", saved, workflow_checks.model_problems)
     nodes = [node for workflow in saved.values() for node in workflow["nodes"]]
     yield _row("nodes lie in their groups, none overlap", f"{len(nodes)} nodes", saved, workflow_checks.layout_problems)
     kinds = {node["type"] for node in nodes if node not in ours}
@@ -92,7 +94,7 @@ def live_rows(saved: Saved, known: Definitions, live: Definitions) -> Iterator[R
 def encode_rows(server, graphs: Saved, types: set[str], measured: dict[str, Any]) -> Iterator[Row]:
     """Each encode part runs; its CONDITIONING and LATENT against the host's own. measured: collects the latter."""
     recorded = workflow_conditioning.kept() if workflow_conditioning.FILE.is_file() else {"workflows": {}}
-    for name, graph in graphs.items():
+    for name, graph in workflow_encode.encoding(graphs).items():
         try:
             ours, theirs = workflow_conditioning.measure(server, graph, types)
         except (PromptFailed, ValidationError, TimeoutError, ValueError) as error:

@@ -29,6 +29,11 @@ PROMPTS = {
         "Sound: steps and movement follow the picture, they stop at the pause and start again; a slow rising "
         "background tone ends with the last frame."
     ),
+    "h3te_save_conditioning": (
+        "The character from <Picture 1> walks into the place shown in <Picture 2>, stops and looks around in wonder. "
+        "Slow dolly-in from a wide shot to a medium close-up, soft late afternoon light, shallow depth of field.\n\n"
+        "Sound: light wind, soft footsteps on gravel, distant birds."
+    ),
     "h3te_t2va": (
         "A small sailing boat leaves a quiet stone harbour at dawn. Thin mist over still water, the first sun on wet "
         "ropes, gulls on the mole. The camera starts low beside the hull, rises with the mast and follows the boat "
@@ -105,9 +110,34 @@ picture sockets is text to video. Connect a picture to `first_frame` or `last_fr
 
 Prompt weights such as `(word:1.3)` do not exist in this model: they are read as plain text.
 """,
+    "h3te_save_conditioning": """# Encode once and keep it (Ref2VA)
+
+Two pictures and a prompt become a video, and what the text encoder and the VAE made of them is saved as well, with the
+latents of the pictures. The workflow **h3te_load_conditioning** makes more videos of it, without text encoder.
+
+1. Choose your own pictures in the two Load Image nodes.
+2. Write the prompt. Name the file in *Save for later*: subfolders are allowed, a number is added, and no file is ever
+   written over.
+3. Queue. The save node then says where the file is, its size and its tokens.
+
+The file stands in ComfyUI's output folder and holds the prompt's text; ComfyUI started with `--disable-metadata` keeps
+the text out. It is safetensors, which any program can read.
+""",
+    "h3te_load_conditioning": """# Sample from saved conditioning
+
+Nothing is encoded here: no text encoder is loaded, no picture, no prompt. Save conditioning first, with the workflow
+**h3te_save_conditioning** or by adding *Save MiniMax H3 Conditioning (H3TE)* to any other.
+
+1. Press R, then choose the file in *What was saved*: the newest is on top.
+2. Set the size and the seconds **that it was encoded for**: pictures and keyframes are bound to them.
+3. Queue. The load node says what the file holds, and *What the encoder read* shows the exact text.
+
+The seed, the steps and the turbo switch are yours to change: the conditioning stays the same to the bit. For a file
+made with keyframes, choose the fl2va model and its LoRA.
+""",
 }
 
-TAIL = """
+MODELS = """
 Turn on *Turbo LoRA on* for {turbo} steps instead of {steps}.
 
 **Files** (the missing-model dialog offers them):
@@ -115,10 +145,12 @@ Turn on *Turbo LoRA on* for {turbo} steps instead of {steps}.
 | folder | file |
 |---|---|
 | diffusion_models | {model} |
-| text_encoders | {encoder} (15.7 GB), or another of those below |
-| vae | {video_vae}, {audio_vae} |
+{encoders}| vae | {video_vae}, {audio_vae} |
 | loras | {lora} (for the turbo switch) |
+"""
+ENCODERS = "| text_encoders | {encoder} (15.7 GB), or another of those below |\n"
 
+WHICH = """
 **Which text encoder**: the loader opens all of these, and packed ones stay packed in memory.
 
 | file | size | for whom |
@@ -130,10 +162,14 @@ Turn on *Turbo LoRA on* for {turbo} steps instead of {steps}.
 
 Choose another in *Load MiniMax H3 Text Encoder (H3TE)*; *MiniMax H3 Checkpoint Doctor (H3TE)* tells what a
 file holds.
+"""
 
+TAIL = """
 Needs ComfyUI 0.30 or newer. The int8 files of the model and VAE are those of ComfyUI's own template.
 """
 
 
-def note(name: str, **files: object) -> str:
-    return HEADS[name] + TAIL.format(**files)
+def note(name: str, encodes: bool = True, **files: object) -> str:
+    """encodes: whether the workflow has a text encoder."""
+    encoders = ENCODERS.format(**files) if encodes else ""
+    return HEADS[name] + MODELS.format(encoders=encoders, **files) + (WHICH if encodes else "") + TAIL

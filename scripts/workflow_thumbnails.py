@@ -26,7 +26,7 @@ FRAMES = 5
 
 @dataclass(frozen=True)
 class Thumbnail:
-    """inputs: demo pictures, "video", "voice" or "prompt"; pinned: frame of the strip -> picture."""
+    """inputs: demo pictures, "video", "voice", "prompt" or "file"; pinned: frame of the strip -> picture."""
 
     name: str
     title: str
@@ -53,6 +53,8 @@ THUMBNAILS = (
         ("harbour_dawn", "lighthouse", "harbour_day"),
         ((0, "harbour_dawn"), (FRAMES // 2, "lighthouse"), (FRAMES - 1, "harbour_day")),
     ),
+    Thumbnail("h3te_save_conditioning", "Encode once and keep it", ("rubber_duck", "lighthouse")),
+    Thumbnail("h3te_load_conditioning", "From saved conditioning", ("file",)),
     Thumbnail("h3te_t2va", "Text to video", ("prompt",)),
 )
 
@@ -137,11 +139,25 @@ def _input(canvas: Canvas, kind: str, box: tuple[float, float, float, float]) ->
         for i in range(13):
             tall = height * 0.62 * abs(math.sin(0.9 * i) * math.sin(math.pi * (i + 1) / 14))
             canvas.box(x + width / 2 - 45 + 7 * i, y + height / 2 - tall / 2 - 2, 4, tall + 4, ACCENT, 2)
+    elif kind == "file":
+        _page(canvas, x + width / 2, y + height / 2, min(width, height))
     elif kind == "video":
         canvas.picture(*_inside(box, _clip_frame()), _clip_frame())
         _play(canvas, x + width / 2, y + height / 2, 15)
     else:
         canvas.picture(*_inside(box, _picture(kind)), _picture(kind))
+
+
+def _page(canvas: Canvas, x: float, y: float, height: float) -> None:
+    """A sheet with a folded corner and a few rows of numbers, around a point."""
+    width, fold = 0.74 * height, 0.2 * height
+    left, top, right, bottom = x - width / 2, y - height / 2, x + width / 2, y + height / 2
+    canvas.shape([(left, top), (right - fold, top), (right, top + fold), (right, bottom), (left, bottom)], PANEL)
+    canvas.shape([(right - fold, top), (right, top + fold), (right - fold, top + fold)], FAINT)
+    for row in range(5):
+        for column in range(4):
+            at = left + width * (0.14 + 0.19 * column), top + height * (0.34 + 0.12 * row)
+            canvas.box(*at, 0.13 * width, 0.05 * height, ACCENT if (3 * row + column) % 4 == 1 else FAINT, 2)
 
 
 def _inside(box: tuple[float, float, float, float], picture) -> tuple[float, float, float, float]:

@@ -44,6 +44,7 @@ def run(host: Path, write: bool = False, record: bool = False, date: str | None 
     import comfy_install
     import workflow_conditioning
     import workflow_definitions
+    import workflow_encode
     import workflow_files
     import workflow_rows
 
@@ -66,7 +67,8 @@ def run(host: Path, write: bool = False, record: bool = False, date: str | None 
         collect(workflow_rows.live_rows(saved, known, live))
         workflow_conditioning.upload(server)
         if record:
-            found = {name: workflow_conditioning.measure(server, graph, set(info))[1] for name, graph in graphs.items()}
+            encoding = workflow_encode.encoding(graphs)
+            found = {name: workflow_conditioning.measure(server, each, set(info))[1] for name, each in encoding.items()}
             workflow_conditioning.save(found, server.version, _date(host, date))
         collect(workflow_rows.encode_rows(server, graphs, set(info), measured))
     comfy_install.unlink_packs(BASE)  # a link back to the clone is no place for tools that walk output/

@@ -24,7 +24,8 @@ OURS = {
 }  # fmt: skip
 OLD = CORE | OURS  # a host without the newer core nodes
 NEW = OLD | {"ResolutionSelector", "ComfyMathExpression", *workflow_encode.HOST_NODES}
-GRAPHS = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in workflow_files.SENT.glob("*.json")}
+SENT = {file.stem: json.loads(file.read_text(encoding="utf-8")) for file in workflow_files.SENT.glob("*.json")}
+GRAPHS = workflow_encode.encoding(SENT)
 
 
 def kinds(graph: dict) -> list[str]:

@@ -23,9 +23,11 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "workflows").glob("*.json"))
 NAMES = (
     "h3te_ref2va_images", "h3te_ref2va_images_video_voice", "h3te_fl2va_first_last", "h3te_fl2va_mid_keyframes",
-    "h3te_t2va",
+    "h3te_t2va", "h3te_save_conditioning", "h3te_load_conditioning",
 )  # fmt: skip
+LOADED = "h3te_load_conditioning"  # has neither text encoder nor prompt
 CHAINS = {
+    "h3te_save_conditioning": ["H3TESaveConditioning"],
     "h3te_ref2va_images_video_voice": ["H3TEReferenceImage"] * 2 + ["H3TEReferenceVideo", "H3TEReferenceAudio"],
     "h3te_fl2va_mid_keyframes": ["H3TEKeyframe"] * 3,
 }
@@ -35,6 +37,16 @@ KNOWN = workflow_definitions.load()
 @pytest.fixture(params=FILES, ids=lambda file: file.stem)
 def workflow(request) -> dict:
     return {"name": request.param.stem, **json.loads(request.param.read_text(encoding="utf-8"))}
+
+
+@pytest.fixture(params=[file for file in FILES if file.stem != LOADED], ids=lambda file: file.stem)
+def encoding(request) -> dict:
+    return {"name": request.param.stem, **json.loads(request.param.read_text(encoding="utf-8"))}
+
+
+@pytest.fixture
+def loading() -> dict:
+    return json.loads((ROOT / "workflows" / f"{LOADED}.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -77,9 +89,9 @@ def test_links_widgets_models_and_layout_hold(workflow):
     assert list(workflow_checks.layout_problems(workflow)) == []
 
 
-def test_node_ids_are_those_of_earlier_releases(workflow):
+def test_node_ids_are_those_of_earlier_releases(encoding):
     """People's own changes and linked tutorials name them."""
-    kinds = {node["id"]: node["type"] for node in workflow["nodes"]}
+    kinds = {node["id"]: node["type"] for node in encoding["nodes"]}
     assert [kinds[i] for i in (1, 3, 9, 18, 22, 24, 28)] == [
         "UNETLoader", "H3TELoadTextEncoder", "PrimitiveBoolean", "SamplerCustomAdvanced", "SaveVideo",
         "PrimitiveStringMultiline", "MarkdownNote",
@@ -87,11 +99,31 @@ def test_node_ids_are_those_of_earlier_releases(workflow):
     assert kinds[23] in ("H3TEEncodeReferences", "H3TEEncodeKeyframes")
 
 
-def test_our_nodes_are_at_top_level(workflow):
-    assert "definitions" not in workflow
-    found = [node["type"] for node in workflow["nodes"] if workflow_checks.is_ours(node)]
-    encode = "H3TEEncodeReferences" if "ref2va" in workflow["name"] else "H3TEEncodeKeyframes"
-    assert found == ["H3TELoadTextEncoder", encode, *CHAINS.get(workflow["name"], ())]
+def test_our_nodes_are_at_top_level(encoding):
+    assert "definitions" not in encoding
+    found = [node["type"] for node in encoding["nodes"] if workflow_checks.is_ours(node)]
+    references = "ref2va" in encoding["name"] or "save" in encoding["name"]
+    encode = "H3TEEncodeReferences" if references else "H3TEEncodeKeyframes"
+    assert found == ["H3TELoadTextEncoder", encode, *CHAINS.get(encoding["name"], ())]
+
+
+def test_one_workflow_loads_what_the_other_saves_with_the_same_size_and_model(loading):
+    saving = json.loads((ROOT / "workflows" / "h3te_save_conditioning.json").read_text(encoding="utf-8"))
+    prefix = node_of(saving, "H3TESaveConditioning")["widgets_values_named"]["filename_prefix"]
+    file = node_of(loading, "H3TELoadConditioning")["widgets_values_named"]["file"]
+    assert file == f"{prefix}_00001_.safetensors [output]"
+    for kind in ("UNETLoader", "ResolutionSelector", "PrimitiveFloat", "ComfyMathExpression"):
+        assert node_of(saving, kind)["widgets_values"] == node_of(loading, kind)["widgets_values"]
+
+
+def test_loading_workflow_encodes_nothing_and_samples_on_what_it_loads(loading):
+    nodes = {node["id"]: node["type"] for node in loading["nodes"]}
+    kinds = {(nodes[a], nodes[b], kind) for _, a, _, b, _, kind in loading["links"]}
+    assert [kind for kind in nodes.values() if kind.startswith("H3TE")] == ["H3TELoadConditioning"]
+    assert not {"LoadImage", "PrimitiveStringMultiline"} & set(nodes.values())
+    assert ("H3TELoadConditioning", "BasicGuider", "CONDITIONING") in kinds
+    assert ("EmptyMiniMaxH3LatentAV", "SamplerCustomAdvanced", "LATENT") in kinds
+    assert "text_encoders" not in node_of(loading, "MarkdownNote")["widgets_values"][0]
 
 
 def test_our_nodes_are_recorded_as_this_pack_has_them(comfy):  # noqa: F811
@@ -115,15 +147,15 @@ def test_every_node_type_used_is_recorded(workflow):
     assert set(workflow_graphs.KINDS) | {"MarkdownNote"} == set(KNOWN.nodes)
 
 
-def test_text_encoder_is_the_file_most_people_have_and_the_note_says_the_others(workflow):
-    loader, note = node_of(workflow, "H3TELoadTextEncoder"), node_of(workflow, "MarkdownNote")["widgets_values"][0]
+def test_text_encoder_is_the_file_most_people_have_and_the_note_says_the_others(encoding):
+    loader, note = node_of(encoding, "H3TELoadTextEncoder"), node_of(encoding, "MarkdownNote")["widgets_values"][0]
     assert loader["widgets_values"][0] == "qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors"
     assert all(name in note for name in (loader["widgets_values"][0], "int8_convrot", "bf16", "GGUF", "Doctor"))
 
 
-def test_encode_node_feeds_guider_and_sampler_without_a_negative(workflow):
-    nodes = {node["id"]: node["type"] for node in workflow["nodes"]}
-    kinds = {(nodes[a], nodes[b], kind) for _, a, _, b, _, kind in workflow["links"]}
+def test_encode_node_feeds_guider_and_sampler_without_a_negative(encoding):
+    nodes = {node["id"]: node["type"] for node in encoding["nodes"]}
+    kinds = {(nodes[a], nodes[b], kind) for _, a, _, b, _, kind in encoding["links"]}
     encode = nodes[23]
     assert {("H3TELoadTextEncoder", encode, "CLIP"), (encode, "BasicGuider", "CONDITIONING")} <= kinds
     assert (encode, "SamplerCustomAdvanced", "LATENT") in kinds
@@ -136,12 +168,12 @@ def test_turbo_is_off_and_its_steps_are_those_of_its_lora(workflow):
     assert f"_turbo_{steps['Steps with turbo']}step_" in node_of(workflow, "LoraLoaderModelOnly")["widgets_values"][0]
 
 
-def test_prompt_names_every_reference_that_the_encoder_is_shown(workflow):
-    prompt = node_of(workflow, "PrimitiveStringMultiline")["widgets_values"][0]
-    images = sum(node["type"] == "LoadImage" for node in workflow["nodes"])
-    hidden = sum(node["widgets_values_named"].get("show_to_encoder") is False for node in workflow["nodes"])
+def test_prompt_names_every_reference_that_the_encoder_is_shown(encoding):
+    prompt = node_of(encoding, "PrimitiveStringMultiline")["widgets_values"][0]
+    images = sum(node["type"] == "LoadImage" for node in encoding["nodes"])
+    hidden = sum(node["widgets_values_named"].get("show_to_encoder") is False for node in encoding["nodes"])
     named = [f"<Picture {i}>" for i in range(1, images - hidden + 1)]
-    named += ["<Video 1>", "<Audio 1>", "<d>"] if "voice" in workflow["name"] else []
+    named += ["<Video 1>", "<Audio 1>", "<d>"] if "voice" in encoding["name"] else []
     assert all(name in prompt for name in named)
     assert f"<Picture {images - hidden + 1}>" not in prompt
 
