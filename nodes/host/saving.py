@@ -47,7 +47,11 @@ def save_target(prefix: str) -> SaveTarget:
         folder, name, counter, *_ = folder_paths.get_save_image_path(wanted, str(root))
     except OSError as error:
         raise _refused_by_disk(root / Path(wanted).parent, error) from error
-    _check_inside(root, Path(folder), prefix)  # %date% may have led through a link
+    except Exception as error:
+        if type(error) is not Exception:  # the host's own word for a folder outside, on newer releases
+            raise
+        raise _led_out(root, prefix) from error
+    _check_inside(root, Path(folder), prefix)  # a filled-in %year% may have led through a link
     return SaveTarget(Path(folder), name, counter)
 
 
@@ -71,10 +75,14 @@ def _checked(prefix: str) -> str:
 def _check_inside(root: Path, folder: Path, prefix: str) -> None:
     """Links followed."""
     if not folder.resolve().is_relative_to(root.resolve()):
-        raise ValueError(
-            f"{WHO}: expected filename_prefix to be a name inside ComfyUI's output folder {root}, got {prefix!r:.100}, "
-            f"which a link leads out of it. {_EXAMPLE}"
-        )
+        raise _led_out(root, prefix)
+
+
+def _led_out(root: Path, prefix: str) -> ValueError:
+    return ValueError(
+        f"{WHO}: expected filename_prefix to be a name inside ComfyUI's output folder {root}, got {prefix!r:.100}, "
+        f"which a link leads out of it. {_EXAMPLE}"
+    )
 
 
 def placed(target: SaveTarget, suffix: str, chunks: Iterable[bytes | memoryview]) -> Path:
