@@ -55,15 +55,16 @@ class ReusingPass(EncodePass):
         self._computed: dict[Segment, tuple[torch.Tensor, Past]] = {}
 
     def _look_up_references(self, digests: Sequence[Mapping[str, Sequence[bytes]]]) -> None:
+        """Those of blocks that are computed; the others are in use too, though the prefix stands for them."""
         merged = self.config.vision.spatial_merge_size**2 if self.config.vision else 1
-        self._references: dict[Segment, list[Reference]] = {}
-        asked: list[list[Reference]] = [[] for _ in self.requests]
-        for segment in self.segments:
-            request = self.requests[segment.request]
-            every = self.blocks[segment.request]
-            of = references_of(request.patches, digests[segment.request], every, self.identity, merged)
-            self._references[segment] = asked[segment.request] = [of[block] for block in segment.blocks]
-        self.features = ReferenceFeatures(asked, self.store)
+        computed = {segment.request: segment for segment in self.segments}
+        self._references: list[list[Reference]] = []  # of each request, one a block that is computed
+        for i, (request, of, blocks) in enumerate(zip(self.requests, digests, self.blocks, strict=True)):
+            found = references_of(request.patches, of, blocks, self.identity, merged)
+            asked = computed[i].blocks if i in computed else ()
+            self.store.touch(found[block].key for block in blocks if block not in asked)
+            self._references.append([found[block] for block in asked])
+        self.features = ReferenceFeatures(self._references, self.store)
         self.seen_before = self.features.seen_before
 
     def _share_room(self) -> int:
@@ -113,7 +114,7 @@ class ReusingPass(EncodePass):
         ids = self.requests[segment.request].ids
         hidden = self.tree.language_model.embed_tokens(ids[segment.start :], self.device, self.dtype)  # [rows, D]
         placements = []
-        for block, reference in zip(segment.blocks, self._references[segment], strict=True):
+        for block, reference in zip(segment.blocks, self._references[segment.request], strict=True):
             seen, start = features[reference.key], block.start - segment.start
             place = Placement(start, block.stop - segment.start, block.offset - reference.offset, seen.deepstack)
             hidden[place.start : place.stop] = place.rows(seen.merged)

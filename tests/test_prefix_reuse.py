@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 from h3te.encoder import ImageReference, load_encoder
+from h3te.encoder.cache.prefixes import PrefixStore
 from h3te.encoder.presentation import present, present_each
 from h3te.encoder.segments import MIN_REUSED
 from h3te.encoder.tokens import IMAGE_PAD, VISION_END, VISION_START
 from h3te_tests.golden_cases import pattern, relative_error
-from h3te_tests.prefix_requests import edits, fresh, image, store, use, video
+from h3te_tests.prefix_requests import PLENTY, edits, fresh, image, store, use, video
 from h3te_tests.tiny_weights import TAP_LAYER
 
 EXACT = 1e-5  # float32
@@ -84,6 +85,18 @@ def test_features_are_reused_in_any_order_of_the_references(encoder, order):
     blocks = len(encoder.encode("", other).sequence.vision_spans)
     assert (done.reused, done.seen_before, steps) == (0, blocks, TAP_LAYER)
     assert_close(done.hidden, fresh(encoder, "a fox", other))
+
+
+def test_features_of_references_in_use_outlive_prompts_that_are_not(encoder):
+    """The prefix stands for them; they are asked for only when the order changes."""
+    given, fits = [image(1), image(2)], PrefixStore(lambda: budget)
+    budget = PLENTY
+    asked(encoder, "a fox", given, use(fits))
+    budget = fits.nbytes + 10_512 * 120  # bytes a token: four prompts or five
+    for i in range(20):
+        asked(encoder, f"an owl {i} " + "sleeps " * 20, given, use(fits))
+    done, steps = asked(encoder, "a fox", given[::-1], use(fits))
+    assert (done.seen_before, steps) == (2, TAP_LAYER)
 
 
 def test_a_longer_video_shares_the_steps_before_the_first_that_differs(encoder):

@@ -119,6 +119,11 @@ class PrefixStore:
                 seen.used = next(self._clock)
             return seen and seen.features
 
+    def touch(self, keys: Iterable[Hashable]) -> None:
+        """Note that these references are used now, though nobody asks for their features."""
+        for key in keys:
+            self.features(key)
+
     def use(self, node: Node | None) -> None:
         """Note that a node, and so all before it, is used now."""
         with self._lock:
