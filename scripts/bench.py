@@ -25,7 +25,7 @@ import command
 import layout
 import setup
 
-NAMES = ("load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup", "prefix")
+NAMES = ("load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup", "prefix", "store")
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
+import time
 from collections import OrderedDict
 from pathlib import Path
 from unittest import mock
@@ -179,6 +180,15 @@ def test_entry_larger_than_the_budget_costs_no_other_its_place(tmp_path, caplog)
         assert not store.put(key(2), stored(2, 4), IDENTITY, CONFIG)
     assert held(store, [1, 2]) == [1] and held(disk_store(tmp_path), [1, 2]) == [1]
     assert caplog.text.count("within the disk budget") == 1
+
+
+def test_entry_just_stored_stays_though_another_machine_has_a_later_clock(tmp_path):
+    put(disk_store(tmp_path), 1)
+    later = time.time() + 9999
+    os.utime(tmp_path / f"{key(1)}.safetensors", (later, later))
+    store = disk_store(tmp_path, FILE_BYTES)
+    put(store, 2)
+    assert held(store, [1, 2]) == [2]
 
 
 def test_clear_says_what_it_freed_and_each_part_on_its_own(tmp_path):
