@@ -1,6 +1,6 @@
 """The conditioning store at the real width: a hit from memory and from disk against the encode that it spares.
 
-Two keyframes and a prompt: 2344 tokens of 5120 values in bf16 (24 MB); 4 decoder layers and the whole vision tower. With
+Two keyframes and a prompt: 2344 tokens of 5120 values in bf16 (24 MB), 4 decoder layers, the whole vision tower. With
 the released 50 layers the decoder's share of an encode is twelve times as long; a hit takes what it takes.
 """
 
