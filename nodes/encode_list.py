@@ -14,6 +14,7 @@ from . import prompt_lists
 from .host import report
 from .host.any_clip import Ask, Encoded, encode_all
 from .host.conditioning import empty_latent, with_values
+from .host.conditioning_file import KEY
 from .host.images import log_once
 from .host.references import Target
 
@@ -60,7 +61,10 @@ def encode_list(
     asks = [Ask(row["clip"], row["prompt"], each.asked) for row, each in zip(rows, requests, strict=True)]
     done = encode_all(asks, node)
     values_of = prompt_lists.once_each(lambda row: values(row, request_of(row)), *shared)
-    positive = [with_values(each.conditioning, values_of(row)) for row, each in zip(rows, done, strict=True)]
+    positive = [
+        with_values(each.conditioning, {**values_of(row), KEY: dict(each.facts)} if each.facts else values_of(row))
+        for row, each in zip(rows, done, strict=True)
+    ]
     targets = [each.target for each in requests]
     latents = [empty_latent(target) for target in targets]
     presentations = [each.presentation for each in done]

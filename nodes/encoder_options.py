@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from comfy_api.latest import io
 
-from .host import clip, kernels, readers
+from .host import cache_only, caches, clip, kernels, readers
+from .host.caches import CacheSettings
 from .host.paths import BESIDE, OPTIONS, file_state, resolve_vision, vision_values
-from .sockets import Options, schema
+from .sockets import Options, is_finite, schema
 
 DTYPE_CHOICES = ("auto", "bfloat16", "float32")
 READER_CHOICES = readers.CHOICES
@@ -35,6 +36,23 @@ UNLOAD_TIP = (
     "Give up the weights after every prompt: VRAM, RAM and the mapped file. The next prompt reads them again, with the "
     "same result. Off: ComfyUI keeps them until it needs the room."
 )
+PREFIX_TIP = (
+    "RAM in GB for what prompts begin with alike: references and keyframes come first, so that another prompt behind "
+    "them, or another reference after them, costs a fraction. -1: a quarter of the RAM that is free. 0: off."
+)
+CONDITIONING_TIP = (
+    "Where finished conditioning is kept: the same request again takes no time, and no weight is read. On disk it "
+    "outlives ComfyUI, in its user directory."
+)
+DISK_TIP = "Most GB of conditioning on disk, the least recently used goes first; about 10 MB for 1,000 tokens."
+EXACT_TIP = (
+    "On: every prompt is computed whole, and all its pictures in one call, bit for bit in the order of the released "
+    "model. Off: what earlier prompts have in common with it is reused, which may differ in the last bits."
+)
+CACHE_ONLY_TIP = (
+    "Answer from conditioning on disk alone, without a checkpoint: the encoder that it was stored of. What is not "
+    "stored is an error that lists what is."
+)
 
 
 @dataclass(frozen=True)
@@ -47,27 +65,46 @@ class EncoderOptions:
     unpack: str = "auto"
     backend: str = "encoder"
     unload_after_encode: bool = False
+    prefix_cache_gb: float = caches.AUTO
+    conditioning_cache: str = caches.KEPT[0]
+    disk_cache_gb: float = caches.DISK_GB
+    exact: bool = False
+    cache_only: str = cache_only.OFF
+
+    @property
+    def caches(self) -> CacheSettings:
+        return CacheSettings(
+            float(self.prefix_cache_gb), self.conditioning_cache, float(self.disk_cache_gb), self.exact
+        )
 
     def __post_init__(self):
         _check("dtype", self.dtype, DTYPE_CHOICES)
         _check("reader", self.reader, READER_CHOICES)
         _check("unpack", self.unpack, UNPACK_CHOICES)
         _check("backend", self.backend, BACKEND_CHOICES)
-        if not isinstance(self.unload_after_encode, bool):
-            raise ValueError(
-                f"{OPTIONS}: expected unload_after_encode to be true or false, got {self.unload_after_encode!r}. "
-                "Connect a BOOLEAN."
-            )
-        if not isinstance(self.vision_file, str):
-            raise ValueError(
-                f"{OPTIONS}: expected vision_file as a name, got {type(self.vision_file).__name__}. Choose {BESIDE}."
-            )
+        _check("conditioning_cache", self.conditioning_cache, caches.KEPT)
+        for name in ("unload_after_encode", "exact"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(
+                    f"{OPTIONS}: expected {name} to be true or false, got {getattr(self, name)!r}. Connect a BOOLEAN."
+                )
+        for name, choice in (("vision_file", BESIDE), ("cache_only", cache_only.OFF)):
+            if not isinstance(getattr(self, name), str):
+                got = type(getattr(self, name)).__name__
+                raise ValueError(f"{OPTIONS}: expected {name} as a name, got {got}. Choose {choice}.")
+        _check_size("prefix_cache_gb", self.prefix_cache_gb, caches.AUTO, "-1 by the RAM that is free, 0 for none")
+        _check_size("disk_cache_gb", self.disk_cache_gb, 0.0, "0 for none")
 
 
 def _check(name: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         listed = ", ".join(choices)
         raise ValueError(f"{OPTIONS}: expected {name} to be one of {listed}, got {value!r}. Choose {choices[0]}.")
+
+
+def _check_size(name: str, value: object, least: float, meaning: str) -> None:
+    if not is_finite(value) or value < least or least < value < 0:
+        raise ValueError(f"{OPTIONS}: expected {name} in GB ({meaning}), got {value!r:.60}. Connect a FLOAT.")
 
 
 def checked_options(options: object) -> EncoderOptions:
@@ -102,13 +139,19 @@ class EncoderOptionsNode(io.ComfyNode):
                 _choice("unpack", UNPACK_CHOICES, UNPACK_TIP),
                 _choice("backend", BACKEND_CHOICES, BACKEND_TIP),
                 io.Boolean.Input("unload_after_encode", default=False, optional=True, tooltip=UNLOAD_TIP),
+                _size("prefix_cache_gb", caches.AUTO, caches.AUTO, PREFIX_TIP),
+                _choice("conditioning_cache", caches.KEPT, CONDITIONING_TIP),
+                _size("disk_cache_gb", caches.DISK_GB, 0.0, DISK_TIP),
+                io.Boolean.Input("exact", default=False, optional=True, tooltip=EXACT_TIP),
+                _choice("cache_only", cache_only.choices(), CACHE_ONLY_TIP),
             ],
             outputs=[Options.Output(display_name="OPTIONS", tooltip="For the options socket of the loader.")],
         )
 
     @classmethod
-    def validate_inputs(cls, vision_file: str | None = None) -> bool | str:
-        """A file that moved is found by its name; a name over a link is checked in execute."""
+    def validate_inputs(cls, vision_file: str | None = None, cache_only: str | None = None) -> bool | str:
+        """A file that moved is found by its name; a name over a link is checked in execute, as is an encoder of the
+        store, which may be known by now."""
         try:
             resolve_vision(BESIDE if vision_file is None else vision_file)
         except ValueError as error:
@@ -128,6 +171,11 @@ class EncoderOptionsNode(io.ComfyNode):
     def execute(cls, dtype: str = "auto", **chosen: object) -> io.NodeOutput:
         """chosen: the other fields of EncoderOptions, as far as the prompt has them."""
         return io.NodeOutput(EncoderOptions(dtype, **chosen))
+
+
+def _size(name: str, default: float, least: float, tooltip: str) -> io.Input:
+    limits = {"min": least, "max": 4096.0, "step": 0.5}
+    return io.Float.Input(name, default=default, optional=True, tooltip=tooltip, **limits)
 
 
 def _choice(name: str, choices: Sequence[str], tooltip: str) -> io.Input:

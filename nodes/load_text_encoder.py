@@ -7,9 +7,10 @@ import logging
 from comfy_api.latest import io
 
 from .encoder_options import EncoderOptions, checked_options
-from .host import paths, report
+from .host import cache_only, paths, report
+from .host.clip import H3Clip
 from .host.devices import AUTO, device_options, pick_devices, pick_dtype
-from .host.opening import load_clip
+from .host.opening import load_clip, open_recorded
 from .sockets import Options, schema
 
 logger = logging.getLogger(__name__)
@@ -26,7 +27,7 @@ class LoadTextEncoder(io.ComfyNode):
             inputs=[
                 io.Combo.Input(
                     "text_encoder",
-                    options=paths.combo_values(),
+                    options=[*paths.combo_values(), *([paths.CACHE_ONLY] if len(cache_only.choices()) > 1 else [])],
                     tooltip="A file or released folder in models/text_encoders. H3 encoders are listed first.",
                 ),
                 io.Combo.Input(
@@ -44,6 +45,8 @@ class LoadTextEncoder(io.ComfyNode):
     def validate_inputs(cls, text_encoder: str | None = None) -> bool | str:
         """Checked before the run; a name over a link is checked in execute."""
         if text_encoder is None:
+            return True
+        if text_encoder == paths.CACHE_ONLY:
             return True
         try:
             path = paths.resolve(text_encoder)
@@ -63,15 +66,32 @@ class LoadTextEncoder(io.ComfyNode):
     @classmethod
     def execute(cls, text_encoder: str, device: str = AUTO, options: EncoderOptions | None = None) -> io.NodeOutput:
         options = checked_options(options)
+        if options.cache_only != cache_only.OFF:
+            return cls._cache_only(device, options)
+        if text_encoder == paths.CACHE_ONLY:
+            raise ValueError(
+                f"{paths.WHO}: expected cache_only of the options to name an encoder, got off. Connect MiniMax H3 "
+                "Encoder Options (H3TE) and choose one there, or choose a checkpoint here."
+            )
         path, vision = paths.resolve(text_encoder), paths.resolve_vision(options.vision_file)
         found = paths.cached_report(path, vision)
         if found.problems:
             raise ValueError(f"{paths.WHO}: {found.problems[0]}")
         load_device, offload_device = pick_devices(device)
         dtype = pick_dtype(options.dtype, load_device)
-        how = (options.reader, vision, options.unpack, options.backend, options.unload_after_encode)
+        how = (options.reader, vision, options.unpack, options.backend, options.unload_after_encode, options.caches)
         clip = load_clip(path, load_device, offload_device, dtype, *how)
         lines = report.loaded(found, load_device, dtype, options.reader, options.backend)
+        return cls._told(clip, [*lines, options.caches.line()])
+
+    @classmethod
+    def _cache_only(cls, device: str, options: EncoderOptions) -> io.NodeOutput:
+        """Without a checkpoint, whatever text_encoder says."""
+        clip = open_recorded(cache_only.recorded(options.cache_only), *pick_devices(device), options.caches)
+        return cls._told(clip, [clip.label, "answers what is stored; no checkpoint is opened", options.caches.line()])
+
+    @classmethod
+    def _told(cls, clip: H3Clip, lines: list[str]) -> io.NodeOutput:
         for line in lines:
             logger.info("H3TE: %s", line)
         return io.NodeOutput(clip, ui=report.show(cls.hidden.unique_id if cls.hidden else None, lines))

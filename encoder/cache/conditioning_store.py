@@ -51,11 +51,11 @@ class ConditioningStore:
         self._records = IdentityRecords(Path(folder) / "identities") if folder is not None else None
         self._said: set[str] = set()
 
-    def get(self, key: str) -> tuple[StoredConditioning, Literal["ram", "disk"]] | None:
-        """What is stored for a request, and where it was found."""
+    def get(self, key: str, *, disk: bool = True) -> tuple[StoredConditioning, Literal["ram", "disk"]] | None:
+        """What is stored for a request, and where it was found. disk: False looks into memory alone."""
         _check_key(key)
         held = self._memory.get(key, time.time_ns(), self._budget("ram"))
-        if self._disk is None:
+        if self._disk is None or not disk:
             return held and (held, "ram")
         if held is not None:
             self._disk.touch(key)  # the copy on disk is as much in use
@@ -68,10 +68,12 @@ class ConditioningStore:
         self._memory.put(key, HeldEntry(stored, identity_key, time.time_ns()), self._budget("ram"))
         return stored, "disk"
 
-    def put(self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping) -> bool:
+    def put(
+        self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping, *, disk: bool = True
+    ) -> bool:
         """Keep a copy of `stored` as the answer to `key`. Returns whether it is kept anywhere. config: values of
         config.json, enough to build this encoder without weights (`identity_records.config_values`). Raises ValueError
-        for what is no conditioning; non-finite ones are refused and logged."""
+        for what is no conditioning; non-finite ones are refused and logged. disk: False keeps it in memory alone."""
         _check_key(key)
         check_stored(stored)
         if not is_finite(stored.hidden):
@@ -81,7 +83,7 @@ class ConditioningStore:
         entry = HeldEntry(own, identity.key, time.time_ns())
         self._known[identity.key] = (identity, dict(config))
         held = self._memory.put(key, entry, self._budget("ram"))
-        return self._write(key, own, identity, config) or held
+        return (disk and self._write(key, own, identity, config)) or held
 
     def clear(self, *, ram: bool = True, disk: bool = True) -> int:
         """Forget everything there; returns the bytes that were freed. On disk only files of this store are deleted."""
@@ -103,10 +105,18 @@ class ConditioningStore:
 
     def identities(self) -> list[KnownIdentity]:
         """Encoders that something was stored of, by label: those that this process knows and those in the folder."""
-        found = {**(self._records.read() if self._records is not None else {}), **self._known}
+        found = self._encoders()
         counts = [identity_key for identity_key, _, _ in self._stored().values()]
         known = [KnownIdentity(identity, config, counts.count(key)) for key, (identity, config) in found.items()]
         return sorted(known, key=lambda one: (one.identity.label, one.identity.key))
+
+    def encoders(self) -> list[KnownIdentity]:
+        """As `identities`, without looking into every file: entries are not counted, and 0."""
+        known = [KnownIdentity(identity, config, 0) for identity, config in self._encoders().values()]
+        return sorted(known, key=lambda one: (one.identity.label, one.identity.key))
+
+    def _encoders(self) -> dict[str, tuple[EncoderIdentity, Mapping]]:
+        return {**(self._records.read() if self._records is not None else {}), **self._known}
 
     def requests(self, identity_key: str) -> list[Mapping]:
         """The facts of what is stored of one encoder, most recently used first: what it can answer without weights."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..prompt_lists import told_which
@@ -29,13 +29,15 @@ class Ask:
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, what the encoder read, and lines about the run. `notes`: short memory, a prompt in vain."""
+    """CONDITIONING, what the encoder read, and lines about the run. `notes`: short memory, a prompt in vain; `facts`:
+    what it came from, {} for a CLIP of ComfyUI's own."""
 
     conditioning: list
     presentation: str
     notes: list[str]
     summary: str
     details: list[str]
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def encode_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
@@ -106,7 +108,8 @@ def _alone(clip: Any, tokens: Any) -> Encoded:
 def _told(clip: Any, tokens: Any, conditioning: list, seconds: float, prompts: int = 1) -> Encoded:
     summary = report.summary(clip, tokens, seconds, prompts)
     notes = report.about_memory(clip) + report.about_prompt(tokens)
-    return Encoded(conditioning, report.presentation_text(tokens), notes, summary, report.details(clip, tokens))
+    facts = report.facts(clip, tokens)
+    return Encoded(conditioning, report.presentation_text(tokens), notes, summary, report.details(clip, tokens), facts)
 
 
 def _check(ask: Ask, node: str) -> None:

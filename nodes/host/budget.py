@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import comfy.model_management
 import psutil
@@ -20,6 +21,9 @@ from ...encoder.leaf import Leaf
 from .memory import MemoryPlan, plan_requests, weights_in_use
 from .readers import Reading
 from .tokens import TokenBatch
+
+if TYPE_CHECKING:
+    from .request_cache import RequestCache
 
 MARGIN = 1.3  # how far above what is really needed a plan may be (tests/test_memory_plan.py)
 WHO = "MiniMax H3 text encoder (H3TE)"
@@ -111,9 +115,10 @@ class Run:
     released: bool
 
 
-def budget_of_request(patcher, *batches: TokenBatch, mapped: bool = True) -> Budget:
+def budget_of_request(patcher, *batches: TokenBatch, mapped: bool = True, cache: RequestCache | None = None) -> Budget:
     """Of all batches together, in one pass. mapped: weights are mapped or in memory. Before that, it is the least that
-    the request can do with: nothing for weights in use, and each reference seen on its own."""
+    the request can do with: nothing for weights in use, and each reference seen on its own. cache: how pictures are
+    seen with it; what it keeps stays in RAM and counts where that is the device."""
     encoder = patcher.model.encoder
     presentations, tokens = [b.presentation for b in batches], [len(b.sequence) for b in batches]
 
@@ -127,9 +132,10 @@ def budget_of_request(patcher, *batches: TokenBatch, mapped: bool = True) -> Bud
 
     if not mapped:
         return _budget(patcher, plan(0, "per_reference"))
-    budget = _budget(patcher, plan(in_use(resident=True)))
+    packing, kept = ("official", 0) if cache is None else (cache.vision_packing, cache.kept_bytes(batches))
+    budget = _budget(patcher, plan(in_use(resident=True) + kept, packing))
     # layers fetched ahead count only where some will have to be
-    return budget if _fits_whole(budget) else _budget(patcher, plan(in_use(resident=False)))
+    return budget if _fits_whole(budget) else _budget(patcher, plan(in_use(resident=False) + kept, packing))
 
 
 def _fits_whole(budget: Budget) -> bool:

@@ -24,12 +24,14 @@ import torch
 from ...encoder import Conditioning, Encoder
 from ...encoder.packing.kernels import Kernel, use_kernels
 from .budget import Budget, Run, budget_of_request
+from .caches import CacheSettings
 from .kernels import kernels_for
 from .patcher import H3Patcher
 from .progress import HostProgress
 from .readers import settle, takes_time
 from .recovery import is_out_of_memory, offload, place_nothing, release
 from .refusals import Refusals, refuse_layer
+from .request_cache import RequestCache, result
 from .tokens import WHO, TokenBatch, make_tokens, make_tokens_each, token_batch
 from .tree import HostTree
 
@@ -49,11 +51,12 @@ def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torc
 
 
 class H3Clip(Refusals, comfy.sd.CLIP):
-    """backend: one of BACKENDS. unload: give up the weights after every request."""
+    """backend: one of BACKENDS. unload: give up the weights after every request. caches: what is kept of requests, None
+    for nothing."""
 
-    def __init__(self, patcher, backend: str = "encoder", unload: bool = False):
+    def __init__(self, patcher, backend: str = "encoder", unload: bool = False, caches: CacheSettings | None = None):
         super().__init__(no_init=True)
-        self.backend, self.unload = backend, unload
+        self.backend, self.unload, self.caches = backend, unload, caches
         self.patcher = patcher
         self.cond_stage_model = patcher.model
         self.tokenizer = self.encoder.tokenizer
@@ -73,12 +76,14 @@ class H3Clip(Refusals, comfy.sd.CLIP):
     @property
     def label(self) -> str:
         """Format and size, for people."""
-        report = self.patcher.model.report
+        report, recorded = self.patcher.model.report, self.patcher.model.recorded
+        if recorded is not None:
+            return f"cache only, {recorded.label}"
         return f"{self.encoder.weight_bytes / 1e9:.2f} GB" if report is None else report.describe()
 
     def clone(self, disable_dynamic: bool = False) -> H3Clip:
         """A handle on the same weights with patches of its own. The plain patcher has nothing dynamic to disable."""
-        twin = H3Clip(self.patcher.clone(), self.backend, self.unload)
+        twin = H3Clip(self.patcher.clone(), self.backend, self.unload, self.caches)
         twin.tokenizer_options = self.tokenizer_options.copy()
         twin.layer_idx = self.layer_idx
         twin.use_clip_schedule = self.use_clip_schedule
@@ -106,10 +111,11 @@ class H3Clip(Refusals, comfy.sd.CLIP):
 
     def load_model(self, tokens: Mapping[str, Any] | None = None):
         """Map the weights, then let ComfyUI place them, with the room that this request needs beside them."""
-        return self._load([token_batch(tokens)] if tokens else [])
+        return self._load([token_batch(tokens)] if tokens else [], RequestCache(self))
 
-    def _load(self, batches: Sequence[TokenBatch]):
+    def _load(self, batches: Sequence[TokenBatch], cache: RequestCache):
         refuse_layer(self.layer_idx)
+        cache.refuse_without_weights(batches)
         encoder = self.encoder
         self.budget = self.repeated = None
         if batches:
@@ -118,7 +124,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         encoder.materialise(HostProgress(show=takes_time(encoder)))
         self.patcher.size = 0  # counted anew: stored dtypes are known from here on
         if batches:
-            self.budget = budget_of_request(self.patcher, *batches)
+            self.budget = budget_of_request(self.patcher, *batches, cache=cache)
             logger.info("H3TE: %s", self.budget.line())
             if self.budget.is_tight:
                 logger.warning("%s: %s", WHO, self.budget.warning())
@@ -161,7 +167,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         add_dict, batch = add_dict or {}, token_batch(tokens)
         if not self._has_schedule:
             return [self._entry(out, add_dict) for out in self._encoded([batch])]
-        with self._loaded([batch]):
+        with self._loaded([batch], RequestCache(self)):
             return list(self._each_scheduled(self.patcher.forced_hooks, batch, add_dict, show_pbar))
 
     def encode_each(self, requests: Sequence[Mapping[str, Any]]) -> list[list[list]]:
@@ -186,15 +192,22 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         return [out.pop("cond"), {**out, **add_dict}]
 
     def _encoded(self, batches: Sequence[TokenBatch]) -> list[dict[str, Any]]:
-        with self._loaded(batches):
-            return self._encode(batches)
+        refuse_layer(self.layer_idx)
+        cache, self.run = RequestCache(self), None
+        found = cache.answers(batches)
+        missing = [batch for batch, out in zip(batches, found, strict=True) if out is None]
+        if not missing:
+            return found
+        with self._loaded(missing, cache):
+            made = iter(self._encode(missing, cache))
+        return [next(made) if out is None else out for out in found]
 
     @contextmanager
-    def _loaded(self, batches: Sequence[TokenBatch]) -> Iterator[None]:
+    def _loaded(self, batches: Sequence[TokenBatch], cache: RequestCache) -> Iterator[None]:
         """Weights are placed for the length of a request, and given up after it when the options say so."""
         self.run = None
         try:
-            self._load(batches)
+            self._load(batches, cache)
             yield
             resident, reading = self.patcher.loaded_size(), self.patcher.model.reading
             rest = self.patcher.model_size() - resident
@@ -213,16 +226,21 @@ class H3Clip(Refusals, comfy.sd.CLIP):
                 for hook, keyframe in keyframes:
                     hook.hook_keyframe._current_keyframe = keyframe
                 self.patcher.patch_hooks(hooks)
-                (out,) = self._encode([batch], show)
+                (out,) = self._encode([batch], None, show)
                 cond = out.pop("cond")
                 stretch = {"clip_start_percent": start, "clip_end_percent": end}
                 yield [cond, self.add_hooks_to_dict({**out, **stretch, **add_dict})]
         finally:
             hooks.reset()
 
-    def _encode(self, batches: Sequence[TokenBatch], show: bool = True) -> list[dict[str, Any]]:
+    def _encode(
+        self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True
+    ) -> list[dict[str, Any]]:
         try:
-            return self._results(self._compute(batches, show))
+            done = self._compute(batches, show, cache)
+            if cache is not None:
+                cache.keep(batches, done)
+            return self._results(done)
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -231,7 +249,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         logger.warning("%s: %s.", WHO, self.repeated)
         offload(self.patcher)
         try:
-            return self._results(self._compute(batches, show, "per_reference"))
+            return self._results(self._compute(batches, show, None, "per_reference"))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -242,7 +260,11 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         )
 
     def _compute(
-        self, batches: Sequence[TokenBatch], show: bool, vision_packing: str = "official"
+        self,
+        batches: Sequence[TokenBatch],
+        show: bool,
+        cache: RequestCache | None,
+        vision_packing: str = "official",
     ) -> list[Conditioning]:
         device, given = self.patcher.load_device, [batch.presentation for batch in batches]
         with _current(device), use_kernels(self.kernels()):
@@ -251,16 +273,16 @@ class H3Clip(Refusals, comfy.sd.CLIP):
                 return [official.encode_presentation(p, progress=HostProgress(show), device=device) for p in given]
             first_try = vision_packing == "official"  # the second does with one matrix at a time
             options = {"progress": HostProgress(show), "device": device, "lend_once": first_try}
+            options |= {"prefixes": None if cache is None else cache.prefixes}
             return self.encoder.encode_presentations(given, **options, vision_packing=vision_packing)
 
     def _results(self, done: list[Conditioning]) -> list[dict[str, Any]]:
         """Takes `done` apart: what is copied is let go."""
-        return [self._result(done.pop(0)) for _ in range(len(done))]
+        return [_taken(done.pop(0)) for _ in range(len(done))]
 
-    def _result(self, done: Conditioning) -> dict[str, Any]:
-        where = comfy.model_management.intermediate_device()
-        hidden = done.hidden.to(device=where, dtype=torch.float32)
-        return {"cond": hidden, "pooled_output": None, "minimax_token_tags": done.token_tags}
+
+def _taken(done: Conditioning) -> dict[str, Any]:
+    return result(done.hidden, done.token_tags)
 
 
 @contextmanager

@@ -13,8 +13,10 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from ...encoder import load_encoder
+from ...encoder import build_encoder, load_encoder
+from ...encoder.cache.identity_records import KnownIdentity
 from ...encoder.tokens import find_tokenizer
+from .caches import CacheSettings
 from .clip import H3Clip, make_patcher
 from .leaf import HostOps
 from .paths import bundled_tokenizer, cached_report, file_state
@@ -35,11 +37,13 @@ def load_clip(
     unpack: str = "auto",
     backend: str = "encoder",
     unload: bool = False,
+    caches: CacheSettings | None = None,
 ) -> H3Clip:
-    """A CLIP over a checkpoint. Headers are read, weights are not. reader, unpack, backend, unload: as the options node
-    offers them; vision: a second file for a GGUF file. Raises as `load_encoder`, `kernels_for` and `official_model`."""
+    """A CLIP over a checkpoint. Headers are read, weights are not. reader, unpack, backend, unload, caches: as the
+    options node offers them; vision: a second file for a GGUF file. Raises as `load_encoder`, `kernels_for` and
+    `official_model`."""
     arguments = (str(path), load_device, offload_device, dtype, reader, None if vision is None else str(vision), unpack)
-    clip = H3Clip(_shared_patcher(arguments, path, vision).clone(), backend, unload)
+    clip = H3Clip(_shared_patcher(arguments, path, vision).clone(), backend, unload, caches)
     clip.patcher.cached_patcher_init = (load_patcher, arguments)  # older releases do not hand it on to clones
     clip.prepare()
     return clip
@@ -73,3 +77,15 @@ def load_patcher(
     encoder = load_encoder(path, device=load_device, dtype=dtype, ops=HostOps, tokenizer=tokenizer, vision=vision)
     report = cached_report(Path(path), None if vision is None else Path(vision))
     return make_patcher(HostTree(encoder, report, reader, unpack), load_device, offload_device)
+
+
+def open_recorded(
+    known: KnownIdentity, load_device: torch.device, offload_device: torch.device, settings: CacheSettings
+) -> H3Clip:
+    """A CLIP without weights of an encoder that conditioning was stored of: what is stored is answered."""
+    identity = known.identity
+    options = {"device": load_device, "dtype": getattr(torch, identity.dtype), "tap_layer": identity.tap_layer}
+    encoder = build_encoder(known.config, **options, ops=HostOps, tokenizer=bundled_tokenizer())
+    tree = HostTree(encoder)
+    tree.recorded = identity
+    return H3Clip(make_patcher(tree, load_device, offload_device), caches=settings)

@@ -28,6 +28,7 @@ CATEGORY = "text_encoders"
 OPTIONS = "MiniMax H3 Encoder Options (H3TE)"
 NOTHING = "(none found: put qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors, 15.7 GB, into models/text_encoders)"
 _NOTHING_EVER = "(none found: "  # how the entry began in every release
+CACHE_ONLY = "(cache only: as the options say)"  # no checkpoint
 BESIDE = "(beside the encoder)"
 HEADERS = (".safetensors", ".sft", ".gguf")  # files whose header can be read alone
 _GET = (

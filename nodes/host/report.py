@@ -10,12 +10,13 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from ...encoder import CheckpointReport
-from ...encoder.presentation import TextSegment
 from ...encoder.prompt_notes import prompt_notes
 from ...encoder.tokens import describe_tokens
+from . import provenance
 from .clip import H3Clip
 from .readers import forecast
 from .references import Target
+from .request_cache import RequestCache
 from .tokens import TokenBatch
 
 PROMPT_LINES = 5  # more about a prompt is in the log alone
@@ -69,7 +70,8 @@ def summary(clip: object, tokens: object, seconds: float, prompts: int = 1) -> s
         return f"{HOST_CLIP}; {seconds:.1f} s, cache: ComfyUI's"
     parts = ", ".join(f"{part} {count}" for part, count in batch.sequence.counts.items())
     time = f"{seconds:.1f} s" + (f" for {prompts} prompts in one pass" if prompts > 1 else "")
-    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {time}, cache: none"
+    cache = "none" if batch.status is None else batch.status.text()
+    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {time}, cache: {cache}"
 
 
 def details(clip: object, tokens: object) -> list[str]:
@@ -77,6 +79,9 @@ def details(clip: object, tokens: object) -> list[str]:
     batch = _batch(tokens)
     if not isinstance(clip, H3Clip) or batch is None:
         return []
+    seen = describe_tokens(batch.presentation, batch.sequence)
+    if batch.status is not None and batch.status.hit is not None:
+        return [clip.label, "answered from the cache: no weight was read", *seen]
     run, device = clip.run, clip.patcher.load_device
     memory = f"{device}, {run.resident / 1e9:.2f} GB resident, {run.offloaded / 1e9:.2f} GB offloaded"
     if run.released:
@@ -85,7 +90,7 @@ def details(clip: object, tokens: object) -> list[str]:
     how += [] if run.reading is None else [run.reading.reason]
     names = sorted({kernel.packing.name for kernel in clip.kernels()})
     how += [f"{' and '.join(names)} weights are unpacked by ComfyUI's own kernels"] if names else []
-    return [clip.label, memory, run.budget.line(), *how, *describe_tokens(batch.presentation, batch.sequence)]
+    return [clip.label, memory, run.budget.line(), *how, *seen]
 
 
 def about_memory(clip: object) -> list[str]:
@@ -117,16 +122,17 @@ def about_target(target: Target, width: int, height: int, length: int) -> list[s
 
 
 def presentation_text(tokens: object) -> str:
-    """What the encoder read, as text; a vision block is shown as its size. Empty for a CLIP of ComfyUI's own."""
+    """What the encoder read, as text. Empty for a CLIP of ComfyUI's own."""
     batch = _batch(tokens)
-    if batch is None:
-        return ""
-    return "".join(s.text if isinstance(s, TextSegment) else _block(s) for s in batch.presentation.segments)
+    return "" if batch is None else provenance.presentation_text(batch)
 
 
-def _block(segment) -> str:
-    height, width = segment.grid_hw
-    return f"<|vision_start|>[{segment.modality}, {width}x{height} patches, {segment.pads} tokens]<|vision_end|>"
+def facts(clip: object, tokens: object) -> dict:
+    """What a conditioning came from, for files that are saved of it; {} for a CLIP of ComfyUI's own."""
+    batch = _batch(tokens)
+    if batch is None or not isinstance(clip, H3Clip):
+        return {}
+    return provenance.facts_of(batch, RequestCache(clip).identity)
 
 
 def _batch(tokens: object) -> TokenBatch | None:

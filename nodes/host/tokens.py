@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...encoder import AudioReference, ImageReference, VideoReference
 from ...encoder.pixels import SAMPLES_PER_SECOND
@@ -18,6 +18,9 @@ from ...encoder.presentation import Presentation, Reference, present_each
 from ...encoder.tokens import H3Tokenizer, TokenSequence, tokenize
 from .images import to_rgb_logged
 from .tree import WRAPPER
+
+if TYPE_CHECKING:
+    from .request_cache import CacheStatus
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +37,7 @@ class TokenBatch(list):
         super().__init__([[(token, *tail) for token in sequence.ids.tolist()]])
         self.presentation = presentation
         self.sequence = sequence
+        self.status: CacheStatus | None = None  # what became of it at the last encode; None without caches
 
     def unchanged(self) -> bool:
         ids = self.sequence.ids.tolist()

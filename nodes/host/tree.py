@@ -6,17 +6,22 @@ modules are the encoder's own (shared, not copied). Source: comfy/text_encoders/
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ...encoder import CheckpointReport, Encoder
+from ...encoder.cache.identity import EncoderIdentity, weights_identity
 from ...encoder.leaf import Leaf
 from ...encoder.packing import Packing
 from .readers import Reading
 
 if TYPE_CHECKING:
     from ..official.model import OfficialModel
+
+logger = logging.getLogger(__name__)
 
 WRAPPER = "qwen3vl_32b"  # the key of ComfyUI's H3 tokens and weights
 
@@ -37,6 +42,8 @@ class HostTree(nn.Module):
         super().__init__()
         self.report, self.reader, self.unpack = report, reader, unpack
         self.reading: Reading | None = None
+        self.recorded: EncoderIdentity | None = None  # of an encoder without weights, which the store alone answers for
+        self._identity: EncoderIdentity | None = None
         self._official: OfficialModel | None = None
         # past nn.Module's registry: a second registration would list every weight twice
         object.__setattr__(self, "encoder", encoder)
@@ -55,6 +62,31 @@ class HostTree(nn.Module):
 
             self._official = official_model(self.encoder)
         return self._official
+
+    def identity(self) -> EncoderIdentity | None:
+        """Of the checkpoint by content, read once; None where there is none, or not the one any more that was opened.
+        vision_packing, backend and lora are each request's own."""
+        if self._identity is None:
+            self._identity = self.recorded or self._read_identity()
+        return self._identity
+
+    def _read_identity(self) -> EncoderIdentity | None:
+        source, encoder = self.encoder.source, self.encoder
+        if source is None:
+            return None
+        files = source.catalog.files_needed
+        try:
+            for file in files:
+                source.files.check(file)
+            content = weights_identity(files)
+        except (OSError, RuntimeError, ValueError) as error:
+            logger.info("H3TE: nothing is cached, the checkpoint cannot be told by its content: %s", error)
+            return None
+        weights = hashlib.sha256(f"{content} {encoder.config!r}".encode()).hexdigest()
+        stored = "" if self.report is None else self.report.format or ""
+        label = source.catalog.name if self.report is None else f"{source.catalog.name}: {self.report.describe()}"
+        dtype = str(encoder.dtype).removeprefix("torch.")
+        return EncoderIdentity(weights, stored, dtype, encoder.tap_layer, "", "", label=label)
 
     @property
     def packings(self) -> list[Packing]:

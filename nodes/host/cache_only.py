@@ -1,0 +1,63 @@
+"""Encoders without a checkpoint: the store of finished conditioning answers for them, and says what it cannot answer.
+
+Contract: `choices()` are the encoders that conditioning on disk was stored of, by name; `recorded(choice)` is one of
+them. What is missing is a RuntimeError that lists what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...encoder.cache.identity import EncoderIdentity
+from ...encoder.cache.identity_records import KnownIdentity
+from ...encoder.prompt_notes import prompt_of
+from . import caches
+from .tokens import TokenBatch
+
+OFF = "off"
+WHO = "MiniMax H3 text encoder (H3TE), cache only"
+SHOWN, WORDS = 8, 60  # prompts in a message, and characters of each
+
+
+def choices() -> list[str]:
+    """The options' values; nothing but files of the store's own records is looked into."""
+    return [OFF, *(_name(known.identity) for known in caches.conditioning_store().encoders())]
+
+
+def recorded(choice: str) -> KnownIdentity:
+    """Raises ValueError that lists the encoders there are."""
+    found = {_name(known.identity): known for known in caches.conditioning_store().identities()}
+    if choice not in found:
+        listed = "; ".join(found) or f"none in {caches.conditioning_folder()}"
+        raise ValueError(
+            f"{WHO}: expected an encoder that conditioning was stored of, got {choice!r:.200}. There are: {listed}. "
+            "Choose one, or choose off and load a checkpoint; conditioning is stored on disk where conditioning_cache "
+            'is "ram and disk".'
+        )
+    return found[choice]
+
+
+def _name(identity: EncoderIdentity) -> str:
+    """Long enough to tell apart encoders of one file: they compute otherwise, or have LoRAs."""
+    how = [identity.dtype, *([identity.vision_packing] if identity.vision_packing == "official" else [])]
+    how += [identity.backend] if identity.backend == "official" else []
+    how += ["with LoRA"] if identity.lora else []
+    return f"{identity.label.split(':')[0]}, {', '.join(how)} ({identity.key[:8]})"
+
+
+def not_stored(identity: EncoderIdentity | None, batches: Sequence[TokenBatch]) -> str:
+    """The message for requests that the store does not have."""
+    wanted = ", ".join(_request(prompt_of(b.presentation), len(b.sequence)) for b in batches)
+    stored = caches.conditioning_store().requests(identity.key) if identity is not None else []
+    there = [_request(str(facts.get("prompt", "")), facts.get("tokens", "?")) for facts in stored]
+    more = [f"and {len(there) - SHOWN} more"] if len(there) > SHOWN else []
+    return (
+        f"{WHO}: expected a prompt with pictures that was encoded before, got one that was not: {wanted}. Stored are "
+        f"{len(there)}: {'; '.join([*there[:SHOWN], *more]) or 'none'}. Use one of them unchanged, or set cache_only "
+        "to off in the options and load the checkpoint."
+    )
+
+
+def _request(prompt: str, tokens: object) -> str:
+    line = " ".join(prompt.split())
+    return f'"{line if len(line) <= WORDS else line[:WORDS] + "..."}" ({tokens} tokens)'

@@ -1,0 +1,138 @@
+"""What a CLIP asks before it encodes, and gives after: finished conditioning by content, and prefixes.
+
+Contract: `RequestCache(clip)` for one request or several of one call. `answers(batches)` never touches a weight;
+`prefixes` goes into the encoder; `keep(batches, done)` after a pass that was not repeated. Each batch is told what
+became of it (`batch.status`). Nothing is kept of an encoder whose content is not known, or whose weights hooks swap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import comfy.model_management
+import torch
+
+from ...encoder import Conditioning
+from ...encoder.cache.conditioning_store import StoredConditioning
+from ...encoder.cache.identity import EncoderIdentity, request_key
+from ...encoder.cache.identity_records import config_values
+from ...encoder.cache.prefixes import PrefixUse, kept_bytes
+from . import caches
+from .cache_only import not_stored
+from .lora_digest import lora_digest
+from .provenance import facts_of
+from .tokens import TokenBatch
+
+if TYPE_CHECKING:
+    from .clip import H3Clip
+
+PLACES = {"ram": "RAM", "disk": "disk"}
+
+
+@dataclass(frozen=True)
+class CacheStatus:
+    """hit: where the whole was found, None where it was encoded. reused: tokens whose layers were not computed, of
+    `tokens`; seen_before: vision blocks whose features were not."""
+
+    hit: str | None
+    tokens: int
+    reused: int = 0
+    seen_before: int = 0
+
+    def text(self) -> str:
+        if self.hit is not None:
+            return f"hit ({PLACES[self.hit]})"
+        parts = [f"prefix {self.reused} of {self.tokens} tokens"] if self.reused else []
+        blocks = "picture" if self.seen_before == 1 else "pictures"
+        parts += [f"{self.seen_before} {blocks} seen before"] if self.seen_before else []
+        return ", ".join(parts) or "miss"
+
+
+class RequestCache:
+    def __init__(self, clip: H3Clip):
+        self._clip = clip
+        self._settings = clip.caches
+        self.identity = _identity(clip)
+        if self._settings is not None:
+            caches.use(self._settings)
+
+    @property
+    def _keeps(self) -> bool:
+        return self.identity is not None and self._settings.kept != "off"
+
+    @property
+    def vision_packing(self) -> str:
+        return "per_reference" if self.prefixes is not None else "official"
+
+    @property
+    def prefixes(self) -> PrefixUse | None:
+        if self.identity is None or self._clip.backend != "encoder" or not self._settings.reuses_prefixes:
+            return None
+        return PrefixUse(caches.prefix_store(), self.identity.key)
+
+    def answers(self, batches: Sequence[TokenBatch]) -> list[dict[str, Any] | None]:
+        """The finished result of each, None for what has to be encoded."""
+        return [self._answer(batch) for batch in batches]
+
+    def _answer(self, batch: TokenBatch) -> dict[str, Any] | None:
+        batch.status = None
+        if not self._keeps:
+            return None
+        found = caches.conditioning_store().get(self._key(batch), disk=self._settings.on_disk)
+        if found is None or not torch.equal(found[0].token_ids, batch.sequence.ids):
+            return None
+        stored, where = found
+        batch.status = CacheStatus(where, len(batch.sequence), len(batch.sequence))
+        return result(stored.hidden[None], stored.token_tags)
+
+    def kept_bytes(self, batches: Sequence[TokenBatch]) -> int:
+        """What a CPU holds of prefixes by the end of a pass, beside its activations; elsewhere it is other memory."""
+        prefixes, encoder = self.prefixes, self._clip.encoder
+        if prefixes is None or self._clip.patcher.load_device.type != "cpu":
+            return 0
+        tokens = sum(len(batch.sequence) for batch in batches)
+        return min(kept_bytes(encoder.config.text, tokens, encoder.dtype, encoder.tap_layer), prefixes.store.budget())
+
+    def refuse_without_weights(self, batches: Sequence[TokenBatch]) -> None:
+        """Raises RuntimeError for an encoder that the store alone answers for."""
+        if self._clip.patcher.model.recorded is not None:
+            raise RuntimeError(not_stored(self.identity, batches))
+
+    def keep(self, batches: Sequence[TokenBatch], done: Sequence[Conditioning]) -> None:
+        if self.identity is None:
+            return
+        for batch, made in zip(batches, done, strict=True):
+            batch.status = CacheStatus(None, len(batch.sequence), made.reused, made.seen_before)
+            if self._keeps:
+                self._store(batch, made)
+
+    def _store(self, batch: TokenBatch, made: Conditioning) -> None:
+        stored = StoredConditioning(made.hidden[0], made.token_tags, made.token_ids, facts_of(batch, self.identity))
+        config = config_values(self._clip.encoder.config)
+        caches.conditioning_store().put(self._key(batch), stored, self.identity, config, disk=self._settings.on_disk)
+
+    def _key(self, batch: TokenBatch) -> str:
+        return request_key(self.identity, batch.sequence.ids, batch.presentation)
+
+
+def _identity(clip: H3Clip) -> EncoderIdentity | None:
+    """Of the weights with their LoRAs, and of how they compute."""
+    if clip.caches is None:
+        return None
+    known, lora = clip.patcher.model.identity(), lora_digest(clip.patcher)
+    if known is None or lora is None:
+        return None
+    if clip.patcher.model.recorded is not None:
+        return known if not lora else replace(known, lora=lora)
+    reuses = clip.backend == "encoder" and clip.caches.reuses_prefixes
+    packing = "per_reference" if reuses else "official"
+    return replace(known, vision_packing=packing, backend=clip.backend, lora=lora)
+
+
+def result(hidden: torch.Tensor, tags: torch.Tensor) -> dict[str, Any]:
+    """As ComfyUI's own H3 encoder returns it, in tensors that nobody else holds. hidden [1, S, D]."""
+    where = comfy.model_management.intermediate_device()
+    cond = hidden.to(device=where, dtype=torch.float32, copy=True)
+    return {"cond": cond, "pooled_output": None, "minimax_token_tags": tags.clone()}
