@@ -1,4 +1,4 @@
-"""Nothing is encoded twice in ComfyUI: finished conditioning, prefixes, cache-only; right answers when things change."""
+"""Nothing is encoded twice in ComfyUI: finished conditioning, prefixes, cache only; right answers under change."""
 
 from __future__ import annotations
 
