@@ -21,9 +21,6 @@ from .past import Past
 from .placement import Placement
 from .rope import RotaryTable, apply_rotary
 
-UP_BLOCKS = 4  # 8 change last bits of some requests on some processors
-SPLIT_FROM = 4 << 20  # bytes; below, more products cost more than they save
-
 
 @dataclass
 class EmbeddedSequence:
@@ -69,15 +66,7 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate = F.silu(self.gate_proj(x), inplace=True)  # [S, I]
-        for columns, up in self.up_proj.column_blocks(x, up_blocks(gate.nbytes)):
-            gate[:, columns].mul_(up)
-            del up  # before the next is made
-        return self.down_proj(gate, consume=True)
-
-
-def up_blocks(nbytes: int) -> int:
-    """In how many blocks of columns `up` is multiplied into a gate of so many bytes: the whole is never there twice."""
-    return UP_BLOCKS if nbytes >= SPLIT_FROM else 1
+        return self.down_proj(self.up_proj(x, into=gate), consume=True)
 
 
 class DecoderLayer(nn.Module):

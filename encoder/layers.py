@@ -26,6 +26,8 @@ from .packing import Packing, Parts, join, split, unpack
 from .row_blocks import row_blocks
 
 POSITIONS_AT_ONCE = 1024  # the four taps of each are gathered in float32
+COLUMN_BLOCKS = 4  # 8 change last bits of some requests on some processors
+SPLIT_FROM = 4 << 20  # bytes; below, more products cost more than they save
 
 
 class Lent(NamedTuple):
@@ -121,22 +123,24 @@ def _frozen(tensor: torch.Tensor) -> nn.Parameter:
 class _LinearForward(_Layer):
     """y = x W^T + b; W [out, in]."""
 
-    def forward(self, x: torch.Tensor, consume: bool = False) -> torch.Tensor:
-        """consume: x is not needed any more, and may be overwritten."""
+    def forward(self, x: torch.Tensor, consume: bool = False, into: torch.Tensor | None = None) -> torch.Tensor:
+        """consume: x is not needed any more, and may be overwritten. into [..., out]: is multiplied by y in place and
+        returned; y is made in blocks of columns, and never there whole where that is large."""
         with self.lend(x, x.dtype) as lent:
             if lent.input_scale is not None:
                 x = x.mul_(lent.input_scale) if consume else x * lent.input_scale
-            return F.linear(x, lent.weight, lent.bias)
-
-    def column_blocks(self, x: torch.Tensor, count: int) -> Iterator[tuple[slice, torch.Tensor]]:
-        """y without a bias, in about `count` blocks of its columns: (columns, y[..., columns]), one at a time."""
-        with self.lend(x, x.dtype) as lent:
-            if lent.input_scale is not None:
-                x = x * lent.input_scale
-            step = -(-len(lent.weight) // count)
+            if into is None:
+                return F.linear(x, lent.weight, lent.bias)
+            step = -(-len(lent.weight) // column_blocks(into.nbytes))
             for start in range(0, len(lent.weight), step):
-                columns = slice(start, start + step)
-                yield columns, F.linear(x, lent.weight[columns])
+                rows = slice(start, start + step)
+                into[..., rows].mul_(F.linear(x, lent.weight[rows], None if lent.bias is None else lent.bias[rows]))
+            return into
+
+
+def column_blocks(nbytes: int) -> int:
+    """In how many blocks a result of so many bytes is multiplied into another."""
+    return COLUMN_BLOCKS if nbytes >= SPLIT_FROM else 1
 
 
 class _PatchProjectionForward(_Layer):

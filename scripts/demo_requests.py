@@ -63,6 +63,7 @@ STOPPED = DemoRequest(
     STOPPED_HEIGHT,
 )
 AFTER_STOP = DemoRequest("after_stop", "The prompt after Stop", "text", "And then the fog lifts over the harbour.")
+FRESH = {"exact": True, "conditioning_cache": "off"}  # computed whole each time, in the released order
 
 
 def lossless_name(picture: str) -> str:
@@ -89,6 +90,13 @@ def graph(request: DemoRequest, checkpoint: str) -> dict:
     nodes["encode"] = _encode_node(request)
     nodes["probe"] = node("H3TEConditioningProbe", conditioning=["encode", 0], name=f"h3te_demo_{request.name}")
     return nodes
+
+
+def with_options(graph: dict, **options) -> dict:
+    """The graph with the encoder's options: those of `FRESH`, and the given ones."""
+    graph["options"] = node("H3TEEncoderOptions", **{"dtype": "auto", **FRESH, **options})
+    graph["loader"]["inputs"]["options"] = ["options", 0]
+    return graph
 
 
 def _encode_node(request: DemoRequest) -> dict:

@@ -50,6 +50,15 @@ def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_checkpoint(tmp_path_factory.mktemp("tiny") / "text_encoder")
 
 
+@pytest.fixture(autouse=True)
+def fresh_caches():
+    """What one test kept must not answer for another."""
+    yield
+    caches = sys.modules.get("h3te.nodes.host.caches")
+    for stores in (caches.prefix_store, caches._store_in) if caches else ():
+        stores.cache_clear()
+
+
 @pytest.fixture
 def load_small(tokenizer_folder: Path, monkeypatch: pytest.MonkeyPatch):
     """`load_encoder` for the tiny checkpoint, in float32; streaming takes its tiny tensors for large ones."""

@@ -41,7 +41,8 @@ def refs(conditioning) -> list:
 def test_prompt_alone_equals_encoder_and_has_no_refs(encode, tiny_clip):  # noqa: F811
     ((cond, extras),), _, presentation, _ = encode("a fox")
     assert torch.equal(cond, tiny_clip.encoder.encode("a fox").hidden.float())
-    assert set(extras) == {"pooled_output", "minimax_token_tags"}
+    assert set(extras) == {"pooled_output", "minimax_token_tags", "h3te"}
+    assert extras["h3te"]["presentation"] == extras["h3te"]["prompt"] == "a fox"
     assert presentation == "a fox"
 
 

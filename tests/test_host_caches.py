@@ -23,9 +23,7 @@ def user(comfy, tmp_path, monkeypatch):  # noqa: F811
     monkeypatch.setattr(comfy.folder_paths, "get_user_directory", lambda: str(folder))
     for made in (caches.prefix_store, caches._store_in):
         made.cache_clear()
-    yield folder
-    for made in (caches.prefix_store, caches._store_in):
-        made.cache_clear()
+    return folder
 
 
 @pytest.fixture

@@ -140,7 +140,7 @@ def test_conditioning_is_what_the_rules_say(tiny_clip, sockets, chain, mode, vae
     assert torch.equal(extras["minimax_token_tags"], direct.token_tags)
     assert extras["pooled_output"] is None
     blocks = rules.expected_blocks(request, mode, (WIDTH, HEIGHT), length, vae, audio_vae)
-    assert set(extras) == {"pooled_output", "minimax_token_tags"} | ({"minimax_refs"} if blocks else set())
+    assert set(extras) == {"pooled_output", "minimax_token_tags", "h3te"} | ({"minimax_refs"} if blocks else set())
     same_blocks(extras.get("minimax_refs", []), blocks)
     steps, sounding = (length - 5) // 17 * 5 + 2, round(length / 24 * 40)
     shapes = [tuple(part.shape) for part in output.args[1][0]["samples"].tensors]

@@ -51,7 +51,7 @@ def direct(server):
 
 
 def run(server, request, **changes) -> dict:
-    graph = demo_requests.graph(request, DEMO_VALUE)
+    graph = demo_requests.with_options(demo_requests.graph(request, DEMO_VALUE))
     graph["encode"]["inputs"].update(changes)
     return server.run(graph, timeout=300)
 
@@ -83,9 +83,7 @@ def packed(server, demo_folder):  # noqa: F811
 
 @pytest.mark.parametrize("reader", ["auto", "stream"])
 def test_packed_file_in_the_graph_equals_the_encoder_called_directly(server, packed, direct, reader):
-    graph = demo_requests.graph(KEYFRAMES, packed.name)
-    graph["options"] = {"class_type": "H3TEEncoderOptions", "inputs": {"dtype": "auto", "reader": reader}}
-    graph["loader"]["inputs"]["options"] = ["options", 0]
+    graph = demo_requests.with_options(demo_requests.graph(KEYFRAMES, packed.name), reader=reader)
     assert "nvfp4 with AWQ scales, int8 embedding" in "\n".join(server.run(graph, timeout=300)["encode"]["text"])
     encoder = load_encoder(packed, tokenizer=direct.tokenizer)
     ours = encoder.encode(KEYFRAMES.prompt, demo_requests.references(KEYFRAMES))

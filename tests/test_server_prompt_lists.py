@@ -25,7 +25,7 @@ def server(host_server):  # noqa: F811
 
 @pytest.mark.parametrize("request_", [REFERENCES, KEYFRAMES], ids=lambda r: r.name)
 def test_list_of_prompts_is_one_pass_and_lists_of_outputs(server, request_):
-    graph = demo_requests.graph(request_, DEMO_VALUE)
+    graph = demo_requests.with_options(demo_requests.graph(request_, DEMO_VALUE))
     prefix = f"h3te_list_{request_.name}_"
     graph["texts"] = node("H3TETextList", texts="\n".join(PROMPTS), prefix=prefix)
     graph["encode"]["inputs"]["prompt"] = ["texts", 0]

@@ -49,11 +49,12 @@ def encode(name: str, chain: str) -> dict:
 
 
 def sources(video: str = "h3te_clip.mp4") -> dict:
-    return {
+    graph = {
         "loader": node("H3TELoadTextEncoder", text_encoder=DEMO_VALUE, device="auto"),
         "picture": node("LoadImage", image="rubber_duck.png"),
         "file": node("LoadVideo", file=video),
     }
+    return demo_requests.with_options(graph)
 
 
 def video_node(**inputs) -> dict:

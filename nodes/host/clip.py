@@ -237,7 +237,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True
     ) -> list[dict[str, Any]]:
         try:
-            done = self._compute(batches, show, cache)
+            done = self._compute(batches, show, cache=cache)
             if cache is not None:
                 cache.keep(batches, done)
             return self._results(done)
@@ -249,7 +249,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         logger.warning("%s: %s.", WHO, self.repeated)
         offload(self.patcher)
         try:
-            return self._results(self._compute(batches, show, None, "per_reference"))
+            return self._results(self._compute(batches, show, "per_reference"))
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
@@ -263,8 +263,8 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         self,
         batches: Sequence[TokenBatch],
         show: bool,
-        cache: RequestCache | None,
         vision_packing: str = "official",
+        cache: RequestCache | None = None,
     ) -> list[Conditioning]:
         device, given = self.patcher.load_device, [batch.presentation for batch in batches]
         with _current(device), use_kernels(self.kernels()):

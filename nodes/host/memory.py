@@ -22,7 +22,7 @@ from torch import nn
 
 from ...encoder import EncoderConfig
 from ...encoder.config import TextConfig, VisionConfig
-from ...encoder.decoder import up_blocks
+from ...encoder.layers import column_blocks
 from ...encoder.leaf import Leaf
 from ...encoder.packing.packing import CHUNK_ELEMENTS
 from ...encoder.pixels import Patches
@@ -199,7 +199,9 @@ def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = N
     hidden, gate = longest * text.hidden_size * wide, longest * text.intermediate_size * wide
     part = min(block, queries * 4)  # the float32 copy of queries, and its square, while they are normed
     attention = hidden + 2 * wide * (queries + keys) + max(2 * part, queries * wide)
-    feed_forward = hidden + gate + max(hidden, gate // up_blocks(gate))  # normed, and what comes out or is multiplied
+    feed_forward = (
+        hidden + gate + max(hidden, gate // column_blocks(gate))
+    )  # normed; what comes out, or is multiplied
     rotary = 2 * text.head_dim * wide + 3 * 8
     layer = hidden + max(attention, feed_forward)  # it after attention, and what is on the way
     return tokens * (text.hidden_size * wide + rotary) + layer
