@@ -161,7 +161,7 @@ def test_loader_and_encode_say_who_decides_and_what_was_done(
     assert "64.0 GB of RAM free" in encoded.ui["text"][0]
     chosen = LoadTextEncoder.execute("h3/text_encoder/", options=EncoderOptionsNode.execute(reader="read").args[0])
     assert "weights are read into memory, as chosen" in chosen.ui["text"][0]
-    assert chosen.args[0].encode("a fox").isfinite().all()
+    assert chosen.args[0].encode("another fox").isfinite().all()
     assert chosen.args[0].encoder.source.mode == "read"
 
 
