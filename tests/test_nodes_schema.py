@@ -81,7 +81,8 @@ FROZEN = {
     "H3TEEncoderOptions": (
         "MiniMax H3 Encoder Options (H3TE)",
         ["dtype COMBO", "reader? COMBO", "vision_file? COMBO", "unpack? COMBO", "backend? COMBO",
-         "unload_after_encode? BOOLEAN"],
+         "unload_after_encode? BOOLEAN", "prefix_cache_gb? FLOAT", "conditioning_cache? COMBO",
+         "disk_cache_gb? FLOAT", "exact? BOOLEAN", "cache_only? COMBO"],
         ["OPTIONS OPTIONS"],
     ),
 }  # fmt: skip
