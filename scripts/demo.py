@@ -73,6 +73,7 @@ def _server(host: Path, checkpoint, port: int | None = None):
 
 def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> int:
     import demo_budget_claims
+    import demo_cache_claims
     import demo_chain_claims
     import demo_claims
     import demo_memory_claims
@@ -97,6 +98,7 @@ def _prove(host: Path, checkpoint, packed: dict[str, Path], started: float) -> i
         collect(demo_claims.stop_claims(server, checkpoint, say))
         collect(demo_memory_claims.memory_claims(server, checkpoint, say))
         collect(demo_chain_claims.chain_claims(server, checkpoint, say))
+        collect(demo_cache_claims.cache_claims(server, checkpoint, say))
         if packed:
             collect(demo_packed_claims.packed_claims(server, checkpoint, packed, say))
             collect(demo_packed_claims.reader_claims(readers))

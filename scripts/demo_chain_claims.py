@@ -12,7 +12,7 @@ from dataclasses import replace
 import demo_requests
 import torch
 from demo_claims import Claim, direct_encoder, probed
-from demo_requests import KEYFRAMES, REFERENCES, DemoRequest, node
+from demo_requests import KEYFRAMES, REFERENCES, DemoRequest, node, with_options
 from given_checkpoint import Checkpoint
 
 SECOND = 2.0  # of the timed picture
@@ -39,7 +39,7 @@ def chain_claims(server, checkpoint: Checkpoint, say: Callable[[str], None]) -> 
 
 def _order_claim(server, checkpoint: Checkpoint, encoder) -> Claim:
     """The second picture first, then a timed one."""
-    graph = demo_requests.graph(CHAINED, checkpoint.value)
+    graph = with_options(demo_requests.graph(CHAINED, checkpoint.value))
     graph["second"] = _picture("picture_1", timed=False)
     graph["first"] = _picture("picture_0", timed=True, references=["second", 0])
     inputs = graph["encode"]["inputs"]
@@ -59,7 +59,7 @@ def _picture(source: str, timed: bool, **chain) -> dict:
 
 def _keyframe_claim(server, checkpoint: Checkpoint, encoder) -> Claim:
     """The last picture in the middle of the video."""
-    graph = demo_requests.graph(MIDWAY, checkpoint.value)
+    graph = with_options(demo_requests.graph(MIDWAY, checkpoint.value))
     how = {"unit": "second", "frame": 0, "second": MIDDLE, "fit": "released", "pad_colour": "black"}
     last = graph["encode"]["inputs"].pop("last_frame")
     graph["middle"] = node("H3TEKeyframe", image=last, **how, show_to_encoder=True)
@@ -83,7 +83,7 @@ def _equal(graph: dict[str, torch.Tensor], direct) -> bool:
 def _list_claims(server, checkpoint: Checkpoint, encoder) -> Iterator[Claim]:
     """A list of prompts against the same prompts one by one."""
     names = [f"{LISTED.name}_{i}" for i in range(len(PROMPTS))]
-    graph = demo_requests.graph(LISTED, checkpoint.value)
+    graph = with_options(demo_requests.graph(LISTED, checkpoint.value))
     graph["texts"] = node("H3TETextList", texts="\n".join(PROMPTS), prefix=f"h3te_demo_{LISTED.name}_")
     graph["encode"]["inputs"]["prompt"] = ["texts", 0]
     graph["probe"]["inputs"]["name"] = ["texts", 1]
@@ -94,9 +94,8 @@ def _list_claims(server, checkpoint: Checkpoint, encoder) -> Iterator[Claim]:
     same = all(
         _equal(one, encoder.encode(request.prompt, references)) for one, request in zip(found, requests, strict=True)
     )
-    alone = sum(
-        _seconds(lambda r=r: server.run(demo_requests.graph(r, checkpoint.value), timeout=36_000)) for r in requests
-    )
+    graphs = [with_options(demo_requests.graph(request, checkpoint.value)) for request in requests]
+    alone = sum(_seconds(lambda each=each: server.run(each, timeout=36_000)) for each in graphs)
     figure = (
         f"{len(PROMPTS)} prompts with the same pictures, {'each bit-equal' if same else 'not all equal'}; "
         f"{together:.1f} s together, {alone:.1f} s one by one ({together / alone:.2f})"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import demo_requests
 import torch
-from demo_requests import AFTER_STOP, REQUESTS, STOPPED, DemoRequest
+from demo_requests import AFTER_STOP, REQUESTS, STOPPED, DemoRequest, with_options
 from given_checkpoint import Checkpoint
 from pack import h3te_module
 from safetensors.torch import load_file
@@ -84,7 +84,7 @@ def graph_claims(server, checkpoint: Checkpoint, say: Callable[[str], None]) -> 
 def graph_run(server, checkpoint: Checkpoint, request: DemoRequest, encoder) -> tuple[dict, tuple[bool, str]]:
     """Run a request in ComfyUI: (what the nodes said, (whether it equals `encoder`'s result, the figure))."""
     started = time.perf_counter()
-    outputs = server.run(demo_requests.graph(request, checkpoint.value), timeout=36_000)
+    outputs = server.run(with_options(demo_requests.graph(request, checkpoint.value)), timeout=36_000)
     seconds = time.perf_counter() - started
     direct = encoder.encode(request.prompt, demo_requests.references(request))
     facts, graph = json.loads(outputs["probe"]["text"][0]), probed(server, request)
@@ -120,7 +120,7 @@ def stop_claims(server, checkpoint: Checkpoint, say: Callable[[str], None]) -> I
     """Claim 4: Stop in the middle of an encode takes effect, and the next prompt is right."""
     say("Stop in the middle")
     with server.events() as events:
-        prompt_id = server.queue(demo_requests.graph(STOPPED, checkpoint.value))
+        prompt_id = server.queue(with_options(demo_requests.graph(STOPPED, checkpoint.value)))
         at = events.wait_for(lambda kind, data: _encoding(kind, data, prompt_id), timeout=3600)
         pressed = time.perf_counter()
         server.interrupt()
@@ -130,7 +130,7 @@ def stop_claims(server, checkpoint: Checkpoint, say: Callable[[str], None]) -> I
     stopped = "execution_interrupted" in kinds and not entry["status"]["completed"]
     figure = f"pressed at step {at['value']:.0f} of {at['max']:.0f}, stopped after {waited:.2f} s"
     yield Claim(4, "Stop in the middle of an encode", stopped, figure)
-    server.run(demo_requests.graph(AFTER_STOP, checkpoint.value), timeout=36_000)
+    server.run(with_options(demo_requests.graph(AFTER_STOP, checkpoint.value)), timeout=36_000)
     direct = direct_encoder(checkpoint).encode(AFTER_STOP.prompt)
     graph = probed(server, AFTER_STOP)
     same = _equal(graph, direct)

@@ -26,6 +26,7 @@ TITLES = {
     5: "Packed files: nvfp4_awq, int8_convrot, GGUF; reading layer by layer",
     6: "Partial loading by ComfyUI's patcher",
     7: "References in any order, keyframes anywhere, several prompts in one pass",
+    8: "Nothing is encoded twice",
 }
 DEMO_WARNING = "demo weights: output is meaningless (exactness, files, memory and Stop are real)"
 
