@@ -19,7 +19,7 @@ import folder_paths
 from ...encoder import CheckpointReport, inspect_checkpoint
 from ...encoder.checkpoint.glance import glance
 from ...encoder.regular import is_folder
-from .states import State, file_state
+from .states import State, file_state, header_state
 
 logger = logging.getLogger(__name__)
 
@@ -135,7 +135,7 @@ def _rank(path: Path) -> int:
 
 def _glanced(path: Path) -> bool | None:
     """Whether it is an H3 encoder, told from a look at its header; None where only the whole inspection can tell."""
-    state = file_state(path)
+    state = header_state(path)
     if path not in _glances or _glances[path][0] != state:
         _glances[path] = (state, _glance(path) if state else None)
     return _glances[path][1]

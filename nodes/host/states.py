@@ -25,6 +25,12 @@ def file_state(path: Path) -> State:
     return own and own + tuple(_stamps(_beside(path)))
 
 
+def header_state(path: Path) -> State:
+    """Of a single file and the config.json beside it, which decide what its header says; () for a folder or neither."""
+    own = tuple(_stamps([path]))
+    return own and own + tuple(_stamps([path.parent / "config.json"]))
+
+
 def _folder_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if path.suffix in (".json", ".safetensors"))
 
