@@ -32,6 +32,7 @@ from .readers import settle, takes_time
 from .recovery import is_out_of_memory, offload, place_nothing, release
 from .refusals import Refusals, refuse_layer
 from .request_cache import RequestCache, result
+from .schedule import stretches
 from .tokens import WHO, TokenBatch, make_tokens, make_tokens_each, token_batch
 from .tree import HostTree
 
@@ -217,21 +218,10 @@ class H3Clip(Refusals, comfy.sd.CLIP):
                 release(self.patcher)
 
     def _each_scheduled(self, hooks, batch: TokenBatch, add_dict: Mapping[str, Any], show: bool) -> Iterator[list]:
-        hooks.reset()
-        self.patcher.patch_hooks(None)
-        try:
-            for (start, end), keyframes in hooks.get_hooks_for_clip_schedule():
-                if end < add_dict.get("start_percent", end) or start > add_dict.get("end_percent", start):
-                    continue
-                for hook, keyframe in keyframes:
-                    hook.hook_keyframe._current_keyframe = keyframe
-                self.patcher.patch_hooks(hooks)
-                (out,) = self._encode([batch], None, show)
-                cond = out.pop("cond")
-                stretch = {"clip_start_percent": start, "clip_end_percent": end}
-                yield [cond, self.add_hooks_to_dict({**out, **stretch, **add_dict})]
-        finally:
-            hooks.reset()
+        for stretch in stretches(self.patcher, hooks, add_dict):
+            (out,) = self._encode([batch], None, show)
+            cond = out.pop("cond")
+            yield [cond, self.add_hooks_to_dict({**out, **stretch, **add_dict})]
 
     def _encode(
         self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True

@@ -199,9 +199,7 @@ def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = N
     hidden, gate = longest * text.hidden_size * wide, longest * text.intermediate_size * wide
     part = min(block, queries * 4)  # the float32 copy of queries, and its square, while they are normed
     attention = hidden + 2 * wide * (queries + keys) + max(2 * part, queries * wide)
-    feed_forward = (
-        hidden + gate + max(hidden, gate // column_blocks(gate))
-    )  # normed; what comes out, or is multiplied
+    feed_forward = hidden + gate + max(hidden, gate // column_blocks(gate))  # normed; what comes out, or is multiplied
     rotary = 2 * text.head_dim * wide + 3 * 8
     layer = hidden + max(attention, feed_forward)  # it after attention, and what is on the way
     return tokens * (text.hidden_size * wide + rotary) + layer
