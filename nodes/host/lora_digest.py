@@ -7,7 +7,7 @@ and weights that are swapped while others run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,16 +20,26 @@ class _Untold(Exception):
 
 def lora_digest(patcher: Any) -> str | None:
     """Hex digest of weights, strengths and places of all patches of a ModelPatcher."""
-    if patcher.forced_hooks is not None or patcher.current_hooks is not None or patcher.object_patches:
+    if patcher.forced_hooks is not None or patcher.current_hooks is not None or any(_code(patcher)):
         return None
     return _of_patches(_Patches(patcher.patches_uuid, patcher.patches)) if patcher.patches else ""
 
 
+def _code(patcher: Any) -> Iterator[object]:
+    """What changes results by code of its own: replaced modules, wrapped weights, injections (LoRAs in bypass mode)."""
+    return (getattr(patcher, name, None) for name in ("object_patches", "weight_wrapper_patches", "injections"))
+
+
 class _Patches:
-    """The patches behind one uuid; ComfyUI gives another whenever they change."""
+    """The patches behind one uuid; ComfyUI gives another whenever they change. They are let go once they are read, as
+    whoever is remembered by its uuid must not hold a LoRA in memory."""
 
     def __init__(self, uuid: Any, patches: Mapping[Any, list]):
-        self.uuid, self.patches = uuid, patches
+        self.uuid, self._patches = uuid, patches
+
+    def taken(self) -> Mapping[Any, list]:
+        patches, self._patches = self._patches, {}
+        return patches
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Patches) and self.uuid == other.uuid
@@ -38,12 +48,12 @@ class _Patches:
         return hash(self.uuid)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=64)
 def _of_patches(given: _Patches) -> str | None:
-    digest = hashlib.sha256()
+    digest, patches = hashlib.sha256(), given.taken()
     try:
-        for key in sorted(given.patches, key=repr):
-            _add(digest, (key, given.patches[key]))
+        for key in sorted(patches, key=repr):
+            _add(digest, (key, patches[key]))
     except _Untold:
         return None
     return digest.hexdigest()
