@@ -88,7 +88,7 @@ class LoadTextEncoder(io.ComfyNode):
     def _cache_only(cls, device: str, options: EncoderOptions) -> io.NodeOutput:
         """Without a checkpoint, whatever text_encoder says."""
         clip = open_recorded(cache_only.recorded(options.cache_only), *pick_devices(device), options.caches)
-        return cls._told(clip, [clip.label, "answers what is stored; no checkpoint is opened", options.caches.line()])
+        return cls._told(clip, [clip.label, *cache_only.lines()])
 
     @classmethod
     def _told(cls, clip: H3Clip, lines: list[str]) -> io.NodeOutput:

@@ -6,6 +6,7 @@ them. What is missing is a RuntimeError that lists what there is.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from ...encoder.cache.identity import EncoderIdentity
@@ -17,6 +18,8 @@ from .tokens import TokenBatch
 OFF = "off"
 WHO = "MiniMax H3 text encoder (H3TE), cache only"
 SHOWN, WORDS = 8, 60  # prompts in a message, and characters of each
+KEY_DIGITS = 8
+_KEY = re.compile(rf"\([0-9a-f]{{{KEY_DIGITS}}}\)$")
 
 
 def choices() -> list[str]:
@@ -25,8 +28,11 @@ def choices() -> list[str]:
 
 
 def recorded(choice: str) -> KnownIdentity:
-    """Raises ValueError that lists the encoders there are."""
-    found = {_name(known.identity): known for known in caches.conditioning_store().identities()}
+    """By name, or by the key in it: a file that was renamed is the same encoder. Raises ValueError that lists the
+    encoders there are."""
+    found = {_name(known.identity): known for known in caches.conditioning_store().encoders()}
+    renamed = [name for name in found if _KEY.search(choice) and name.endswith(choice[-KEY_DIGITS - 2 :])]
+    choice = choice if choice in found or len(renamed) != 1 else renamed[0]
     if choice not in found:
         listed = "; ".join(found) or f"none in {caches.conditioning_folder()}"
         raise ValueError(
@@ -37,12 +43,18 @@ def recorded(choice: str) -> KnownIdentity:
     return found[choice]
 
 
+def lines() -> list[str]:
+    """For the loader's text; memory and disk answer, whatever the options keep."""
+    used, folder = caches.conditioning_store().disk_bytes() / caches.GB, caches.conditioning_folder()
+    return ["answers what is stored; no checkpoint is opened", f"stored: {used:.2f} GB of conditioning in {folder}"]
+
+
 def _name(identity: EncoderIdentity) -> str:
     """Long enough to tell apart encoders of one file: they compute otherwise, or have LoRAs."""
     how = [identity.dtype, *([identity.vision_packing] if identity.vision_packing == "official" else [])]
     how += [identity.backend] if identity.backend == "official" else []
     how += ["with LoRA"] if identity.lora else []
-    return f"{identity.label.split(':')[0]}, {', '.join(how)} ({identity.key[:8]})"
+    return f"{identity.label.split(':')[0]}, {', '.join(how)} ({identity.key[:KEY_DIGITS]})"
 
 
 def not_stored(identity: EncoderIdentity | None, batches: Sequence[TokenBatch]) -> str:
