@@ -6,51 +6,12 @@ import shutil
 
 import pytest
 import torch
+from h3te_tests.cache_host import LONG, NAME, encode, load, user  # noqa: F401 (fixtures)
 from h3te_tests.comfy_host import comfy, picture  # noqa: F401 (fixture)
-from h3te_tests.demo_host import demo_file, place, text_encoders  # noqa: F401 (fixtures)
-
-NAME = "h3.safetensors"
-LONG = "A red fox runs through deep snow at dawn while the old city sleeps below the hills and nobody sees it pass "
+from h3te_tests.demo_host import demo_file, text_encoders  # noqa: F401 (fixtures)
 
 
-@pytest.fixture
-def user(comfy, tmp_path, monkeypatch):  # noqa: F811
-    """An own user directory, and stores of its own."""
-    from h3te.nodes.host import caches
-
-    folder = tmp_path / "user"
-    folder.mkdir()
-    monkeypatch.setattr(comfy.folder_paths, "get_user_directory", lambda: str(folder))
-    for made in (caches.prefix_store, caches._store_in):
-        made.cache_clear()
-    return folder
-
-
-@pytest.fixture
-def load(user, text_encoders, demo_file):  # noqa: F811
-    from h3te.nodes.encoder_options import EncoderOptions
-    from h3te.nodes.load_text_encoder import LoadTextEncoder
-
-    place(demo_file, text_encoders / NAME)
-
-    def loaded(name: str = NAME, **options):
-        return LoadTextEncoder.execute(name, "cpu", EncoderOptions(**options) if options else None)
-
-    return loaded
-
-
-def encode(clip, prompt: str, *pictures, expect: str):
-    """CONDITIONING's tensor; the batch must say `expect` of the caches."""
-    tokens = clip.tokenize(prompt, images=list(pictures))
-    ((hidden, extras),) = clip.encode_from_tokens_scheduled(tokens)
-    (batch,) = tokens.values()
-    said = "none" if batch.status is None else batch.status.text()
-    assert said == expect
-    assert extras["minimax_token_tags"].shape == (hidden.shape[1],)
-    return hidden
-
-
-def test_same_request_is_answered_from_memory_to_the_bit_without_weights(load):
+def test_same_request_is_answered_from_memory_to_the_bit_without_weights(load):  # noqa: F811
     clip = load().args[0]
     first = encode(clip, "a fox", picture(1), expect="miss")
     again = load().args[0]
@@ -61,7 +22,7 @@ def test_same_request_is_answered_from_memory_to_the_bit_without_weights(load):
     assert torch.equal(first, encode(again, "a fox", picture(1), expect="hit (RAM)"))
 
 
-def test_new_prompt_behind_the_same_picture_reuses_the_tokens_before_it(load):
+def test_new_prompt_behind_the_same_picture_reuses_the_tokens_before_it(load):  # noqa: F811
     clip = load(dtype="float32").args[0]
     encode(clip, LONG + "one", picture(1, 512, 512), expect="miss")
     reused = encode(clip, "Another prompt", picture(1, 512, 512), expect="prefix 264 of 266 tokens")
@@ -69,7 +30,7 @@ def test_new_prompt_behind_the_same_picture_reuses_the_tokens_before_it(load):
     assert torch.allclose(reused, encode(fresh, "Another prompt", picture(1, 512, 512), expect="miss"), atol=1e-5)
 
 
-def test_pictures_in_another_order_are_not_seen_again(load):
+def test_pictures_in_another_order_are_not_seen_again(load):  # noqa: F811
     clip, one, two = load().args[0], picture(1, 256, 256), picture(2, 256, 320)
     encode(clip, "a fox", one, two, expect="miss")
     encode(clip, "a fox", two, one, expect="2 pictures seen before")
@@ -86,7 +47,7 @@ def test_exact_computes_every_prompt_whole_and_as_released(load, demo_file, toke
     assert torch.equal(whole, encoder.encode(LONG + "two", references).hidden.float())
 
 
-def test_caches_that_are_off_keep_nothing(load):
+def test_caches_that_are_off_keep_nothing(load):  # noqa: F811
     from h3te.nodes.host import caches
 
     clip = load(prefix_cache_gb=0, conditioning_cache="off").args[0]
@@ -95,7 +56,7 @@ def test_caches_that_are_off_keep_nothing(load):
     assert caches.prefix_store().nbytes == caches.conditioning_store().ram_bytes == caches.clear("all") == 0
 
 
-def test_disk_answers_in_another_process_and_after_the_memory_was_cleared(load, user):
+def test_disk_answers_in_another_process_and_after_the_memory_was_cleared(load, user):  # noqa: F811
     from h3te.nodes.host import caches
 
     first = encode(load(conditioning_cache="ram and disk").args[0], "a fox", expect="miss")
@@ -110,7 +71,7 @@ def test_disk_answers_in_another_process_and_after_the_memory_was_cleared(load, 
     assert not list(user.rglob("*.safetensors"))
 
 
-def test_another_dtype_picture_order_or_size_is_another_request(load):
+def test_another_dtype_picture_order_or_size_is_another_request(load):  # noqa: F811
     one, two = picture(1), picture(2)
     clip = load().args[0]
     encode(clip, "a fox", one, two, expect="miss")
@@ -165,7 +126,7 @@ def test_lora_of_another_strength_is_another_request_and_the_same_one_is_known_a
     assert torch.equal(plain, encode(load().args[0], LONG, expect="hit (RAM)"))
 
 
-def test_prompts_of_one_call_are_answered_and_encoded_together(load):
+def test_prompts_of_one_call_are_answered_and_encoded_together(load):  # noqa: F811
     clip = load().args[0]
     first = encode(clip, "a fox", picture(1), expect="miss")
     tokens = clip.tokenize_each(["a wolf", "a fox", "a hare"], images=[picture(1)])
@@ -199,7 +160,7 @@ def test_cache_only_answers_without_a_checkpoint_and_lists_what_it_has(load, tex
         encode(clip, "a wolf", expect="miss")
 
 
-def test_cache_only_refuses_what_was_never_stored(load):
+def test_cache_only_refuses_what_was_never_stored(load):  # noqa: F811
     from h3te.nodes.host import paths
 
     with pytest.raises(ValueError, match="expected an encoder that conditioning was stored of, got 'mine'"):

@@ -85,6 +85,10 @@ class ConditioningStore:
         held = self._memory.put(key, entry, self._budget("ram"))
         return (disk and self._write(key, own, identity, config)) or held
 
+    def put_on_disk(self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping) -> bool:
+        """Write what `get` found in memory, unless it lies on disk already. Returns whether it does now."""
+        return self._disk is not None and (self._disk.holds(key) or self._write(key, stored, identity, config))
+
     def clear(self, *, ram: bool = True, disk: bool = True) -> int:
         """Forget everything there; returns the bytes that were freed. On disk only files of this store are deleted."""
         freed = 0

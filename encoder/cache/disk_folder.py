@@ -60,6 +60,10 @@ class DiskFolder:
         except FileNotFoundError:
             return None
 
+    def holds(self, key: str) -> bool:
+        """Whether there is anything under the entry's name."""
+        return os.path.lexists(self.path(key))
+
     def touch(self, key: str) -> None:
         """Note that the entry was used now, after all that this process has used before: clocks may stand still."""
         now = self._last_use = max(time.time_ns(), self._last_use + 1000)

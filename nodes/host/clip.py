@@ -226,6 +226,8 @@ class H3Clip(Refusals, comfy.sd.CLIP):
     def _encode(
         self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True
     ) -> list[dict[str, Any]]:
+        for batch in batches:
+            batch.status = None  # of an encode before
         try:
             done = self._compute(batches, show, cache=cache)
             if cache is not None:
@@ -238,6 +240,8 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         self.repeated = REPEATED + (_APART if self.backend == "encoder" and any(self.budget.plan.patches) else "")
         logger.warning("%s: %s.", WHO, self.repeated)
         offload(self.patcher)
+        if cache is not None:
+            cache.make_room()
         try:
             return self._results(self._compute(batches, show, "per_reference"))
         except Exception as error:
@@ -264,7 +268,8 @@ class H3Clip(Refusals, comfy.sd.CLIP):
             first_try = vision_packing == "official"  # the second does with one matrix at a time
             options = {"progress": HostProgress(show), "device": device, "lend_once": first_try}
             options |= {"prefixes": None if cache is None else cache.prefixes}
-            return self.encoder.encode_presentations(given, **options, vision_packing=vision_packing)
+            packing = vision_packing if cache is None else cache.vision_packing  # also where no prefix fits any more
+            return self.encoder.encode_presentations(given, **options, vision_packing=packing)
 
     def _results(self, done: list[Conditioning]) -> list[dict[str, Any]]:
         """Takes `done` apart: what is copied is let go."""

@@ -28,6 +28,7 @@ from .tokens import TokenBatch
 if TYPE_CHECKING:
     from .clip import H3Clip
 
+MOST_TEXT = 100_000  # characters of a prompt that are stored for people; what is known again is the key
 PLACES = {"ram": "RAM", "disk": "disk"}
 
 
@@ -59,8 +60,12 @@ class RequestCache:
             caches.use(self._settings)
 
     @property
+    def _recorded(self) -> bool:
+        return self._clip.patcher.model.recorded is not None
+
+    @property
     def _keeps(self) -> bool:
-        return self.identity is not None and self._settings.kept != "off"
+        return self.identity is not None and (self._recorded or self._settings.kept != "off")
 
     @property
     def vision_packing(self) -> str:
@@ -80,10 +85,13 @@ class RequestCache:
         batch.status = None
         if not self._keeps:
             return None
-        found = caches.conditioning_store().get(self._key(batch), disk=self._settings.on_disk)
+        store, key, on_disk = caches.conditioning_store(), self._key(batch), self._settings.on_disk
+        found = store.get(key, disk=on_disk or self._recorded)
         if found is None or not torch.equal(found[0].token_ids, batch.sequence.ids):
             return None
         stored, where = found
+        if where == "ram" and on_disk and not self._recorded:  # kept in memory alone at the time
+            store.put_on_disk(key, stored, self.identity, config_values(self._clip.encoder.config))
         batch.status = CacheStatus(where, len(batch.sequence), len(batch.sequence))
         return result(stored.hidden[None], stored.token_tags)
 
@@ -95,9 +103,14 @@ class RequestCache:
         tokens = sum(len(batch.sequence) for batch in batches)
         return min(kept_bytes(encoder.config.text, tokens, encoder.dtype, encoder.tap_layer), prefixes.store.budget())
 
+    def make_room(self) -> None:
+        """After memory ran out: prefixes are given back where they lie in that very memory."""
+        if self._clip.patcher.load_device.type == "cpu":
+            caches.clear(caches.PREFIXES)
+
     def refuse_without_weights(self, batches: Sequence[TokenBatch]) -> None:
         """Raises RuntimeError for an encoder that the store alone answers for."""
-        if self._clip.patcher.model.recorded is not None:
+        if self._recorded:
             raise RuntimeError(not_stored(self.identity, batches))
 
     def keep(self, batches: Sequence[TokenBatch], done: Sequence[Conditioning]) -> None:
@@ -109,7 +122,9 @@ class RequestCache:
                 self._store(batch, made)
 
     def _store(self, batch: TokenBatch, made: Conditioning) -> None:
-        stored = StoredConditioning(made.hidden[0], made.token_tags, made.token_ids, facts_of(batch, self.identity))
+        told = facts_of(batch, self.identity)
+        told |= {name: text[:MOST_TEXT] for name, text in told.items() if isinstance(text, str)}
+        stored = StoredConditioning(made.hidden[0], made.token_tags, made.token_ids, told)
         config = config_values(self._clip.encoder.config)
         caches.conditioning_store().put(self._key(batch), stored, self.identity, config, disk=self._settings.on_disk)
 
