@@ -15,7 +15,7 @@ from torch import nn
 
 from .attention import causal_attention
 from .config import TextConfig
-from .layers import Layers, TokenTable
+from .layers import Layers, TokenTable, is_own
 from .pager import Pager
 from .past import Past
 from .placement import Placement
@@ -66,7 +66,8 @@ class MLP(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         gate = F.silu(self.gate_proj(x), inplace=True)  # [S, I]
-        return self.down_proj(self.up_proj(x, into=gate), consume=True)
+        gate = self.up_proj(x, into=gate) if is_own(self.up_proj) else gate.mul_(self.up_proj(x))
+        return self.down_proj(gate, consume=True) if is_own(self.down_proj) else self.down_proj(gate)
 
 
 class DecoderLayer(nn.Module):

@@ -138,6 +138,13 @@ class _LinearForward(_Layer):
             return into
 
 
+def is_own(module: nn.Module) -> bool:
+    """Whether it is a linear of ours as it is: nobody exchanged it, wrapped its forward (LoRAs that go past the weight
+    do) or looks at what goes in and out, so that it may be asked for more than y."""
+    looked_at = module._forward_hooks or module._forward_pre_hooks
+    return isinstance(module, _LinearForward) and "forward" not in module.__dict__ and not looked_at
+
+
 def column_blocks(nbytes: int) -> int:
     """In how many blocks a result of so many bytes is multiplied into another."""
     return COLUMN_BLOCKS if nbytes >= SPLIT_FROM else 1

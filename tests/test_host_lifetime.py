@@ -257,7 +257,7 @@ def live_bytes() -> int:
     gc.collect()
     storages = {}
     for thing in gc.get_objects():
-        if issubclass(type(thing), torch.Tensor) and not thing.is_meta:
+        if issubclass(type(thing), torch.Tensor) and thing.layout == torch.strided and not thing.is_meta:
             storage = thing.untyped_storage()
             storages[storage.data_ptr()] = storage.nbytes()
     return sum(storages.values())

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
+import torch.nn.functional as F
 from h3te.encoder import Encoder, build_encoder, load_encoder
 from h3te.encoder.layers import Layers, layer_classes
 from h3te.encoder.leaf import Leaf, PlainOps
@@ -200,3 +203,47 @@ def test_position_table_sums_in_float32_whatever_it_is_stored_in():
     added = table(torch.empty(0, dtype=torch.bfloat16), taps, weights)
     assert added.dtype == torch.float32
     assert torch.equal(added, (table.weight.float()[taps] * weights[..., None]).sum(1))
+
+
+@pytest.mark.parametrize("name", ["gate_proj", "up_proj", "down_proj"])
+@pytest.mark.parametrize("way", ["forward wrapped", "module exchanged", "hook"])
+def test_what_others_put_around_a_linear_of_the_mlp_sees_its_input_and_its_own_output(name, way, monkeypatch):
+    """ComfyUI's LoRAs that go past the weight wrap forward and add to what it gives."""
+    from h3te.encoder import layers as module
+    from h3te.encoder.decoder import MLP
+
+    monkeypatch.setattr(module, "SPLIT_FROM", 1)
+    torch.manual_seed(2)
+    sizes = SimpleNamespace(hidden_size=8, intermediate_size=24)
+    mlp = MLP(sizes, module.Layers(PlainOps, torch.float32))
+    for linear in (mlp.gate_proj, mlp.up_proj, mlp.down_proj):
+        linear.assign("weight", torch.randn(linear.weight.shape))
+
+    x, seen = torch.randn(5, 8), []
+    weights = {n: getattr(mlp, n).weight for n in ("gate_proj", "up_proj", "down_proj")}
+    linear = getattr(mlp, name)
+
+    def around(given: torch.Tensor, given_out: torch.Tensor) -> torch.Tensor:
+        seen.append((given.clone(), given_out.clone()))
+        return given_out + given.sum(-1, keepdim=True)
+
+    plain = F.silu(x @ weights["gate_proj"].T), x @ weights["up_proj"].T
+    assert torch.allclose(mlp(x), (plain[0] * plain[1]) @ weights["down_proj"].T, atol=1e-4)
+    if way == "forward wrapped":
+        forward = linear.forward
+        linear.forward = lambda given, *args, **options: around(given, forward(given, *args, **options))
+    elif way == "hook":
+        linear.register_forward_hook(lambda _, given, out: around(given[0], out))
+    else:
+        exchanged = nn.Module()
+        exchanged.forward = lambda given: around(given, F.linear(given, weights[name]))
+        setattr(mlp, name, exchanged)
+
+    def wanted(n: str, given: torch.Tensor) -> torch.Tensor:
+        y = given @ weights[n].T
+        return y + given.sum(-1, keepdim=True) if n == name else y
+
+    expected = wanted("down_proj", F.silu(wanted("gate_proj", x)) * wanted("up_proj", x))
+    assert torch.allclose(mlp(x), expected, atol=1e-4)
+    ((given, out),) = seen
+    assert torch.allclose(out, given @ weights[name].T, atol=1e-4)
