@@ -26,8 +26,9 @@ from .packing import Packing, Parts, join, split, unpack
 from .row_blocks import row_blocks
 
 POSITIONS_AT_ONCE = 1024  # the four taps of each are gathered in float32
-COLUMN_BLOCKS = 4  # 8 change last bits of some requests on some processors
-SPLIT_FROM = 4 << 20  # bytes; below, more products cost more than they save
+COLUMN_BLOCKS = 4
+# bytes, 983 tokens in bf16: with fewer rows oneDNN sums the product of a part in another order for some of them (94, 258)
+SPLIT_FROM = 48 << 20
 
 
 class Lent(NamedTuple):
