@@ -27,7 +27,7 @@ from .row_blocks import row_blocks
 
 POSITIONS_AT_ONCE = 1024  # the four taps of each are gathered in float32
 COLUMN_BLOCKS = 4
-# bytes, 983 tokens in bf16: with fewer rows oneDNN sums the product of a part in another order for some of them (94, 258)
+# bytes, 983 tokens in bf16: with fewer rows oneDNN sums the product of a part in another order for some (94, 258)
 SPLIT_FROM = 48 << 20
 
 
