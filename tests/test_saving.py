@@ -158,7 +158,7 @@ def test_full_disk_leaves_nothing_behind(save, saving, folders, monkeypatch):  #
     def full(descriptor):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(saving.os, "fsync", full)
+    monkeypatch.setattr("os.fsync", full)
     with pytest.raises(RuntimeError, match=r"expected to write .*h3_00001_.*No space left on device\. Free space"):
         save("h3")
     assert names(folders.output) == []

@@ -142,15 +142,20 @@ def write_whole(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:
-        with partial.open("xb") as file:
-            for piece in pieces:
-                file.write(piece)
-            file.flush()
-            os.fsync(file.fileno())
+        write_flushed(partial, pieces)
         _rename(partial, path)
     finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+def write_flushed(path: Path, pieces: Iterable[bytes | memoryview]) -> None:
+    """A new file, on the disk when this returns. Raises OSError, also for a name that is taken."""
+    with path.open("xb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _rename(partial: Path, path: Path) -> None:

@@ -13,11 +13,12 @@ from ...encoder.cache.identity import EncoderIdentity
 from ...encoder.cache.identity_records import KnownIdentity
 from ...encoder.prompt_notes import prompt_of
 from . import caches
+from .report_conditioning import shortened
 from .tokens import TokenBatch
 
 OFF = "off"
 WHO = "MiniMax H3 text encoder (H3TE), cache only"
-SHOWN, WORDS = 8, 60  # prompts in a message, and characters of each
+SHOWN = 8  # prompts in a message
 KEY_DIGITS = 8
 _KEY = re.compile(rf"\([0-9a-f]{{{KEY_DIGITS}}}\)$")
 
@@ -71,5 +72,4 @@ def not_stored(identity: EncoderIdentity | None, batches: Sequence[TokenBatch]) 
 
 
 def _request(prompt: str, tokens: object) -> str:
-    line = " ".join(prompt.split())
-    return f'"{line if len(line) <= WORDS else line[:WORDS] + "..."}" ({tokens} tokens)'
+    return f'"{shortened(prompt)}" ({tokens} tokens)'

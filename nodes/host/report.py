@@ -16,7 +16,7 @@ from . import provenance
 from .clip import H3Clip
 from .readers import forecast
 from .references import Target
-from .request_cache import RequestCache
+from .request_cache import identity_of
 from .tokens import TokenBatch
 
 PROMPT_LINES = 5  # more about a prompt is in the log alone
@@ -132,7 +132,7 @@ def facts(clip: object, tokens: object) -> dict:
     batch = _batch(tokens)
     if batch is None or not isinstance(clip, H3Clip):
         return {}
-    return provenance.facts_of(batch, RequestCache(clip).identity)
+    return provenance.facts_of(batch, identity_of(clip))
 
 
 def _batch(tokens: object) -> TokenBatch | None:

@@ -19,9 +19,9 @@ def described(metadata: Mapping[str, str], nbytes: int | None = None) -> list[st
     lines = [f"{' and '.join(map(str, tokens[:4])) if counted else '?'} tokens{size}"]
     lines += [_latents(facts)] if facts else []
     prompt = origin.get("prompt") or metadata.get("presentation")
-    lines += [f"prompt: {_shortened(prompt)}"] if isinstance(prompt, str) and prompt else []
+    lines += [f"prompt: {shortened(prompt)}"] if isinstance(prompt, str) and prompt else []
     told = (("encoder", "encoded by"), ("dtype", "computed in"), ("pack", "pack version"))
-    lines += [f"{words} {_shortened(origin[key])}" for key, words in told if isinstance(origin.get(key), str)]
+    lines += [f"{words} {shortened(origin[key])}" for key, words in told if isinstance(origin.get(key), str)]
     saved = facts.get("saved")
     return [*lines, *([f"saved {saved:.40}"] if isinstance(saved, str) else [])]
 
@@ -38,7 +38,8 @@ def file_size(nbytes: int) -> str:
     return f"{nbytes / 1e6:.2f} MB" if nbytes < 1e9 else f"{nbytes / 1e9:.2f} GB"
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """On one line, the first words of a long text."""
     line = " ".join(text.split())
     return line if len(line) <= WORDS else f"{line[:WORDS]}..."
 

@@ -55,7 +55,7 @@ class RequestCache:
     def __init__(self, clip: H3Clip):
         self._clip = clip
         self._settings = clip.caches
-        self.identity = _identity(clip)
+        self.identity = identity_of(clip)
         if self._settings is not None:
             caches.use(self._settings)
 
@@ -132,7 +132,7 @@ class RequestCache:
         return request_key(self.identity, batch.sequence.ids, batch.presentation)
 
 
-def _identity(clip: H3Clip) -> EncoderIdentity | None:
+def identity_of(clip: H3Clip) -> EncoderIdentity | None:
     """Of the weights with their LoRAs, and of how they compute."""
     if clip.caches is None:
         return None

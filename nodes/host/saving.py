@@ -8,7 +8,6 @@ when two nodes save at once.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Iterable
@@ -17,6 +16,8 @@ from pathlib import Path
 
 import folder_paths
 from comfy.cli_args import args
+
+from ...encoder.cache.disk_folder import write_flushed
 
 WHO = "Save MiniMax H3 Conditioning (H3TE)"
 _EXAMPLE = "Use a name such as conditioning/h3."
@@ -89,20 +90,12 @@ def placed(target: SaveTarget, suffix: str, chunks: Iterable[bytes | memoryview]
     """The path of the new file. Raises RuntimeError where the disk refuses; then nothing is left behind."""
     temporary = target.folder / f".h3te-{secrets.token_hex(8)}.tmp"
     try:
-        _write(temporary, chunks)
+        write_flushed(temporary, chunks)
         return _named(target, suffix, temporary)
     except OSError as error:
         raise _refused_by_disk(target.folder / f"{target.name}_{target.counter:05}_{suffix}", error) from error
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
-    with path.open("xb") as file:
-        for chunk in chunks:
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _named(target: SaveTarget, suffix: str, temporary: Path) -> Path:
