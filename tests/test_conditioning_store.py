@@ -151,13 +151,14 @@ def model_of(steps, places: int, store: ConditioningStore) -> tuple[list[int], l
     return sorted(model), held(store, range(6))
 
 
+@settings(deadline=None)
 @given(steps=STEPS, places=st.integers(1, 4))
 def test_memory_holds_the_last_used(steps, places):
     expected, found = model_of(steps, places, ConditioningStore(ram_budget=places * ENTRY_BYTES))
     assert found == expected
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(steps=STEPS, places=st.integers(1, 4))
 def test_disk_holds_the_last_used(steps, places):
     with tempfile.TemporaryDirectory() as folder, mock.patch("os.fsync"):
