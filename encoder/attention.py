@@ -64,17 +64,23 @@ def takes_groups(device: torch.device) -> bool:
 
 
 def frame_attention(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, frame_lengths: Sequence[int]
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    frame_lengths: Sequence[int],
+    out: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """query, key, value [N, H, Dh]; frame_lengths: patches of each frame, summing to N -> [N, H * Dh]. Frames of one
-    length that follow each other share a call."""
-    parts, start = [], 0
+    length that follow each other share a call. out: where the result is put; none of the inputs."""
+    out = query.new_empty(len(query), query.shape[1] * query.shape[2]) if out is None else out
+    start = 0
     for count, length in _calls(frame_lengths):
         rows = slice(start, start + count * length)
         frames = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))  # [F, H, L, Dh]
-        parts.append(F.scaled_dot_product_attention(*frames).transpose(1, 2).reshape(count * length, -1))
+        attended = F.scaled_dot_product_attention(*frames).transpose(1, 2)  # [F, L, H, Dh]
+        out[rows].view(attended.shape).copy_(attended)
         start = rows.stop
-    return parts[0] if len(parts) == 1 else torch.cat(parts)
+    return out
 
 
 def _calls(frame_lengths: Sequence[int]) -> Iterator[tuple[int, int]]:

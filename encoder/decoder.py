@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from .arena import NO_ARENA, Arena
 from .attention import causal_attention
 from .config import TextConfig
-from .layers import Layers, TokenTable, is_own
+from .layers import Layers, TokenTable, apply_into, is_own
 from .pager import Pager
 from .past import Past
 from .placement import Placement
@@ -36,7 +37,7 @@ class EmbeddedSequence:
 class SelfAttention(nn.Module):
     def __init__(self, config: TextConfig, layers: Layers):
         super().__init__()
-        self.head_dim = config.head_dim
+        self.head_dim, self.heads = config.head_dim, config.num_attention_heads
         query_width = config.num_attention_heads * config.head_dim
         key_width = config.num_key_value_heads * config.head_dim
         self.q_proj = layers.linear(config.hidden_size, query_width)
@@ -46,28 +47,35 @@ class SelfAttention(nn.Module):
         self.q_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable, past: Past | None = None) -> torch.Tensor:
-        query, key, value = (
-            proj(x).view(x.shape[0], -1, self.head_dim) for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        query = apply_rotary(self.q_norm(query), rotary)  # [S, Hq, Dh]
-        key = apply_rotary(self.k_norm(key), rotary)  # [S, Hkv, Dh]
+    def forward(
+        self, x: torch.Tensor, rotary: RotaryTable, past: Past | None = None, arena: Arena = NO_ARENA
+    ) -> torch.Tensor:
+        """x [S, D] lies behind the queries in the arena, and is overwritten by the result."""
+        query = apply_into(self.q_proj, x, arena.view((len(x), self.heads * self.head_dim), x.dtype))
+        query, key, value = (y.view(len(x), -1, self.head_dim) for y in (query, self.k_proj(x), self.v_proj(x)))
+        query, key = apply_into(self.q_norm, query, query), apply_into(self.k_norm, key, key)
+        query, key = apply_rotary(query, rotary, out=query), apply_rotary(key, rotary, out=key)
         if past is not None:
             key, value = past.followed_by(key, value)  # [P + S, Hkv, Dh]
-        return self.o_proj(causal_attention(query, key, value))
+        return apply_into(self.o_proj, causal_attention(query, key, value), arena.overwritten(x))
 
 
 class MLP(nn.Module):
     def __init__(self, config: TextConfig, layers: Layers):
         super().__init__()
+        self.intermediate_size = config.intermediate_size
         self.gate_proj = layers.linear(config.hidden_size, config.intermediate_size)
         self.up_proj = layers.linear(config.hidden_size, config.intermediate_size)
         self.down_proj = layers.linear(config.intermediate_size, config.hidden_size)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        gate = F.silu(self.gate_proj(x), inplace=True)  # [S, I]
+    def forward(self, x: torch.Tensor, arena: Arena = NO_ARENA) -> torch.Tensor:
+        """x [S, D] does not lie in the arena, and is overwritten by the result."""
+        gate = apply_into(self.gate_proj, x, arena.view((len(x), self.intermediate_size), x.dtype))
+        gate = F.silu(gate, inplace=True)  # [S, I]
         gate = self.up_proj(x, into=gate) if is_own(self.up_proj) else gate.mul_(self.up_proj(x))
-        return self.down_proj(gate, consume=True) if is_own(self.down_proj) else self.down_proj(gate)
+        if not is_own(self.down_proj):
+            return self.down_proj(gate)
+        return self.down_proj(gate, out=arena.overwritten(x), consume=True)
 
 
 class DecoderLayer(nn.Module):
@@ -78,9 +86,14 @@ class DecoderLayer(nn.Module):
         self.input_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
         self.post_attention_layernorm = layers.rms_norm(config.hidden_size, config.rms_norm_eps)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable, past: Past | None = None) -> torch.Tensor:
-        x = self.self_attn(self.input_layernorm(x), rotary, past).add_(x)
-        return self.mlp(self.post_attention_layernorm(x)).add_(x)
+    def forward(
+        self, x: torch.Tensor, rotary: RotaryTable, past: Past | None = None, arena: Arena = NO_ARENA
+    ) -> torch.Tensor:
+        """x [S, D] is overwritten where the arena is on."""
+        behind = len(x) * self.self_attn.heads * self.self_attn.head_dim * x.element_size()
+        place = arena.view(x.shape, x.dtype, behind)
+        x = arena.add(x, self.self_attn(apply_into(self.input_layernorm, x, place), rotary, past, arena))
+        return arena.add(x, self.mlp(self.post_attention_layernorm(x), arena))
 
 
 class Decoder(nn.Module):
@@ -100,7 +113,7 @@ class Decoder(nn.Module):
         on_layer: Callable[[int], None] | None = None,
     ) -> torch.Tensor:
         """hidden [S, D] with the merged features already in place."""
-        return self.decode([EmbeddedSequence(hidden, rotary, placements)], on_layer)[0]
+        return self.decode([EmbeddedSequence(hidden.clone(), rotary, placements)], on_layer)[0]
 
     def decode(
         self,
@@ -108,17 +121,26 @@ class Decoder(nn.Module):
         on_layer: Callable[[int], None] | None = None,
         lend_once: bool = False,
     ) -> list[torch.Tensor]:
-        """Several sequences in one pass over the weights; each gives to the bit what it gives alone. One whose past is
-        that of others comes after them. lend_once: each weight is borrowed and unpacked once for all of them."""
+        """Several sequences in one pass over the weights; each gives to the bit what it gives alone, in the place of
+        its `hidden`. One whose past is that of others comes after them. lend_once: each weight is borrowed and unpacked
+        once for all of them."""
+        arena = Arena(sequences[0].hidden.device)
+        arena.reserve(max(self._arena_bytes(sequence.hidden) for sequence in sequences) if arena.is_on else 0)
         with Pager([[layer] for layer in self.layers], sequences[0].hidden.device, lend_once) as pager:
             for i, layer in enumerate(self.layers):
                 pager.turn_to(i)
                 for sequence in sequences:
-                    sequence.hidden = layer(sequence.hidden, sequence.rotary, sequence.past)
+                    sequence.hidden = layer(sequence.hidden, sequence.rotary, sequence.past, arena)
                     self._add_deepstack(i, sequence)
                 if on_layer is not None:
                     on_layer(i)
         return [sequence.hidden for sequence in sequences]
+
+    def _arena_bytes(self, x: torch.Tensor) -> int:
+        """Queries and what they come from, or the gate."""
+        config = self.config
+        queries = config.num_attention_heads * config.head_dim + x.shape[1]
+        return len(x) * x.element_size() * max(queries, config.intermediate_size)
 
     def _add_deepstack(self, layer: int, sequence: EmbeddedSequence) -> None:
         """Level i is added after layer i. The last layer's own level would be added after

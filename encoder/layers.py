@@ -124,26 +124,52 @@ def _frozen(tensor: torch.Tensor) -> nn.Parameter:
 class _LinearForward(_Layer):
     """y = x W^T + b; W [out, in]."""
 
-    def forward(self, x: torch.Tensor, consume: bool = False, into: torch.Tensor | None = None) -> torch.Tensor:
-        """consume: x is not needed any more, and may be overwritten. into [..., out]: is multiplied by y in place and
-        returned; y is made in blocks of columns, and never there whole where that is large."""
+    def forward(
+        self,
+        x: torch.Tensor,
+        out: torch.Tensor | None = None,
+        consume: bool = False,
+        into: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """out: where y is put. consume: x is not needed any more, and may be overwritten. into [..., out]: is
+        multiplied by y in place and returned; y is made in blocks of columns, and never there whole where that is
+        large."""
         with self.lend(x, x.dtype) as lent:
             if lent.input_scale is not None:
                 x = x.mul_(lent.input_scale) if consume else x * lent.input_scale
-            if into is None:
-                return F.linear(x, lent.weight, lent.bias)
-            step = -(-len(lent.weight) // column_blocks(into.nbytes))
-            for start in range(0, len(lent.weight), step):
-                rows = slice(start, start + step)
-                into[..., rows].mul_(F.linear(x, lent.weight[rows], None if lent.bias is None else lent.bias[rows]))
-            return into
+            return _product(x, lent.weight, lent.bias, out) if into is None else _multiplied(into, x, lent)
+
+
+def _product(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, out: torch.Tensor | None
+) -> torch.Tensor:
+    """x W^T + b; with `out` the same kernels as F.linear runs, so the same bits."""
+    if out is None or x.dim() != 2:
+        return F.linear(x, weight, bias)
+    return torch.mm(x, weight.t(), out=out) if bias is None else torch.addmm(bias, x, weight.t(), out=out)
+
+
+def _multiplied(into: torch.Tensor, x: torch.Tensor, lent: Lent) -> torch.Tensor:
+    step = -(-len(lent.weight) // column_blocks(into.nbytes))
+    made: torch.Tensor | None = None
+    for start in range(0, len(lent.weight), step):
+        rows = slice(start, start + step)
+        bias, weight = None if lent.bias is None else lent.bias[rows], lent.weight[rows]
+        made = _product(x, weight, bias, made if made is not None and made.shape[-1] == len(weight) else None)
+        into[..., rows].mul_(made)
+    return into
 
 
 def is_own(module: nn.Module) -> bool:
-    """Whether it is a linear of ours as it is: nobody exchanged it, wrapped its forward (LoRAs that go past the weight
+    """Whether it is a layer of ours as it is: nobody exchanged it, wrapped its forward (LoRAs that go past the weight
     do) or looks at what goes in and out, so that it may be asked for more than y."""
     looked_at = module._forward_hooks or module._forward_pre_hooks
-    return isinstance(module, _LinearForward) and "forward" not in module.__dict__ and not looked_at
+    return isinstance(module, _Layer) and "forward" not in module.__dict__ and not looked_at
+
+
+def apply_into(module: nn.Module, x: torch.Tensor, out: torch.Tensor | None) -> torch.Tensor:
+    """module(x), a linear or a norm; in `out` where it is one that can."""
+    return module(x) if out is None or not is_own(module) else module(x, out=out)
 
 
 def column_blocks(nbytes: int) -> int:
@@ -168,9 +194,10 @@ class _RMSNormForward(_Layer):
 
     eps = 1e-6
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """out: where the result is put, which may be x itself."""
         with self.lend(x, x.dtype) as lent:
-            out = torch.empty_like(x)
+            out = torch.empty_like(x) if out is None else out
             for rows in row_blocks(x):
                 h = x[rows].float()
                 h = h * torch.rsqrt(h.pow(2).mean(-1, keepdim=True) + self.eps)
@@ -183,9 +210,15 @@ class _LayerNormForward(_Layer):
 
     eps = 1e-6
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
+        """out: where the result is put."""
         with self.lend(x, x.dtype) as lent:
-            return F.layer_norm(x, lent.weight.shape, lent.weight, lent.bias, self.eps)
+            normed = (lent.weight.shape, lent.weight, lent.bias, self.eps)
+            if out is None:
+                return F.layer_norm(x, *normed)
+            for rows in row_blocks(x):
+                out[rows] = F.layer_norm(x[rows], *normed)
+            return out
 
 
 class _PositionTableForward(_Layer):

@@ -60,19 +60,20 @@ def vision_rotary(rows_columns: torch.Tensor, config: VisionConfig, device: torc
     return RotaryTable(torch.cat((cos, cos), dim=-1), torch.cat((sin, sin), dim=-1))
 
 
-def apply_rotary(x: torch.Tensor, table: RotaryTable) -> torch.Tensor:
-    """x [N, H, Dh] rotated in the dtype of the table, in x.dtype: `x * cos + (-second, first) * sin` of its halves."""
-    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
-    half, same = x.shape[-1] // 2, table.cos.dtype == x.dtype
+def apply_rotary(x: torch.Tensor, table: RotaryTable, out: torch.Tensor | None = None) -> torch.Tensor:
+    """x [N, H, Dh] rotated in the dtype of the table, in x.dtype: `x * cos + (-second, first) * sin` of its halves.
+    out: where the result is put, which may be x itself."""
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device) if out is None else out
+    half = x.shape[-1] // 2
     for rows in row_blocks(x):
-        cos, sin = table.cos[rows, None], table.sin[rows, None]
+        cos, sin = table.cos[rows, None], table.sin[rows, None].clone()
+        sin[..., :half].neg_()  # (-a) * b and a * (-b) round alike
         part = x[rows].to(cos.dtype)
-        turned = torch.mul(part, cos, out=out[rows]) if same else part * cos
-        # a - b and a + (-b) round alike
-        turned[..., :half] -= part[..., half:] * sin[..., :half]
-        turned[..., half:] += part[..., :half] * sin[..., half:]
-        if not same:
-            out[rows] = turned
+        crossed = torch.cat((part[..., half:], part[..., :half]), dim=-1).mul_(sin)
+        if cos.dtype == x.dtype:
+            torch.mul(part, cos, out=out[rows]).add_(crossed)
+        else:
+            out[rows] = part.mul_(cos).add_(crossed)
     return out
 
 

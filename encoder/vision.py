@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from .arena import NO_ARENA, Arena
 from .attention import frame_attention
 from .config import VisionConfig
-from .layers import Layers
+from .layers import Layers, apply_into
 from .pager import Pager
 from .rope import RotaryTable, apply_rotary, interpolation_taps, patch_positions, vision_rotary
 
@@ -68,20 +69,28 @@ class VisionAttention(nn.Module):
         self.qkv = layers.linear(config.hidden_size, 3 * config.hidden_size, bias=True)
         self.proj = layers.linear(config.hidden_size, config.hidden_size, bias=True)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int]) -> torch.Tensor:
-        query, key, value = self.qkv(x).view(x.shape[0], 3, self.num_heads, -1).unbind(1)  # 3 x [N, H, Dh]
-        query, key = (apply_rotary(y, rotary) for y in (query, key))
-        return self.proj(frame_attention(query, key, value, frame_lengths))
+    def forward(
+        self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int], arena: Arena = NO_ARENA
+    ) -> torch.Tensor:
+        """x [N, width] lies behind three of its size in the arena, and is overwritten."""
+        qkv = apply_into(self.qkv, x, arena.view((len(x), 3 * x.shape[1]), x.dtype))
+        query, key, value = qkv.view(x.shape[0], 3, self.num_heads, -1).unbind(1)  # 3 x [N, H, Dh]
+        query, key = (apply_rotary(y, rotary, out=y) for y in (query, key))
+        attended = frame_attention(query, key, value, frame_lengths, out=arena.overwritten(x))
+        return apply_into(self.proj, attended, arena.view(x.shape, x.dtype))
 
 
 class VisionMLP(nn.Module):
     def __init__(self, config: VisionConfig, layers: Layers):
         super().__init__()
+        self.intermediate_size = config.intermediate_size
         self.linear_fc1 = layers.linear(config.hidden_size, config.intermediate_size, bias=True)
         self.linear_fc2 = layers.linear(config.intermediate_size, config.hidden_size, bias=True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.linear_fc2(gelu_(self.linear_fc1(x), approximate="tanh"))
+    def forward(self, x: torch.Tensor, arena: Arena = NO_ARENA) -> torch.Tensor:
+        """x [N, width] lies behind [N, intermediate] in the arena, and is overwritten by the result."""
+        inner = apply_into(self.linear_fc1, x, arena.view((len(x), self.intermediate_size), x.dtype))
+        return apply_into(self.linear_fc2, gelu_(inner, approximate="tanh"), arena.overwritten(x))
 
 
 class VisionBlock(nn.Module):
@@ -92,9 +101,14 @@ class VisionBlock(nn.Module):
         self.attn = VisionAttention(config, layers)
         self.mlp = VisionMLP(config, layers)
 
-    def forward(self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int]) -> torch.Tensor:
-        x = self.attn(self.norm1(x), rotary, frame_lengths).add_(x)
-        return self.mlp(self.norm2(x)).add_(x)
+    def forward(
+        self, x: torch.Tensor, rotary: RotaryTable, frame_lengths: Sequence[int], arena: Arena = NO_ARENA
+    ) -> torch.Tensor:
+        """x [N, width] is overwritten where the arena is on."""
+        behind = 3 * x.nbytes, len(x) * self.mlp.intermediate_size * x.element_size()
+        places = [arena.view(x.shape, x.dtype, start) for start in behind]
+        x = arena.add(x, self.attn(apply_into(self.norm1, x, places[0]), rotary, frame_lengths, arena))
+        return arena.add(x, self.mlp(apply_into(self.norm2, x, places[1]), arena))
 
 
 class PatchMerger(nn.Module):
@@ -108,9 +122,11 @@ class PatchMerger(nn.Module):
         self.linear_fc1 = layers.linear(self.width, self.width, bias=True)
         self.linear_fc2 = layers.linear(self.width, config.out_hidden_size, bias=True)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.norm(x.view(-1, self.width) if self.after_shuffle else x).view(-1, self.width)  # [M, 4 * width]
-        return self.linear_fc2(gelu_(self.linear_fc1(x)))  # [M, D]
+    def forward(self, x: torch.Tensor, arena: Arena = NO_ARENA) -> torch.Tensor:
+        given = x.view(-1, self.width) if self.after_shuffle else x
+        x = apply_into(self.norm, given, arena.view(given.shape, x.dtype)).view(-1, self.width)  # [M, 4 * width]
+        inner = apply_into(self.linear_fc1, x, arena.view(x.shape, x.dtype, x.nbytes))
+        return self.linear_fc2(gelu_(inner))  # [M, D], in memory of its own
 
 
 class VisionTower(nn.Module):
@@ -147,21 +163,23 @@ class VisionTower(nn.Module):
         """Several (patches, grids) in one pass over the weights; each gives to the bit what it gives alone. The list is
         emptied, so that patches are not held through the blocks. lend_once: each weight is borrowed and unpacked once
         for all of them."""
+        arena = Arena(calls[0][0].device)
         with Pager(self._pages(), calls[0][0].device, lend_once) as pager:
             pager.turn_to(0)
             states = []
             while calls:
                 states.append(self._begun(*calls.pop(0)))
+            arena.reserve(max(self._arena_bytes(state.x) for state in states) if arena.is_on else 0)
             for i, block in enumerate(self.blocks):
                 pager.turn_to(i + 1)
                 for state in states:
-                    state.x = block(state.x, state.rotary, state.frame_lengths)
+                    state.x = block(state.x, state.rotary, state.frame_lengths, arena)
                 if i in self.config.deepstack_visual_indexes:
-                    self._tap(states)
+                    self._tap(states, arena)
                 if on_block is not None:
                     on_block(i)
             pager.turn_to(len(self.blocks) + 1)
-            return [VisionFeatures(self.merger(state.x), tuple(state.deepstack)) for state in states]
+            return [VisionFeatures(self.merger(state.x, arena), tuple(state.deepstack)) for state in states]
 
     def _pages(self) -> list[list[nn.Module]]:
         """What is computed with together: the embedding, each block with the merger that taps it, the last merger."""
@@ -169,11 +187,15 @@ class VisionTower(nn.Module):
         blocks = [[block, taps[i]] if i in taps else [block] for i, block in enumerate(self.blocks)]
         return [[self.patch_embed, self.pos_embed], *blocks, [self.merger]]
 
+    def _arena_bytes(self, x: torch.Tensor) -> int:
+        """q, k, v and what they come from, or what is between the products of a block and what it comes from."""
+        return len(x) * x.element_size() * max(4 * x.shape[1], self.config.intermediate_size + x.shape[1])
+
     def _begun(self, patches: torch.Tensor, grids: Sequence[Grid]) -> _Seen:
         x = self.embed(patches, grids)
         rotary = vision_rotary(patch_positions(grids, self.config.spatial_merge_size), self.config, x.device)
         return _Seen(x, rotary, [h * w for t, h, w in grids for _ in range(t)], [])
 
-    def _tap(self, states: list[_Seen]) -> None:
+    def _tap(self, states: list[_Seen], arena: Arena) -> None:
         for state in states:
-            state.deepstack.append(self.deepstack_merger_list[len(state.deepstack)](state.x))
+            state.deepstack.append(self.deepstack_merger_list[len(state.deepstack)](state.x, arena))

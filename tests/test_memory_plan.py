@@ -7,10 +7,9 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from h3te.encoder import build_encoder, load_encoder
+from h3te.encoder import arena, build_encoder, load_encoder, row_blocks
 from h3te.encoder.encode_pass import EncodePass, Request
 from h3te.encoder.pixels import PATCH_WIDTH, Patches
-from h3te.encoder.row_blocks import DEVICE_BLOCK_BYTES
 from h3te.encoder.tokens import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
 from h3te.nodes.host import memory
 from h3te.nodes.host.memory import (
@@ -86,6 +85,16 @@ def wide(monkeypatch):
     return encoder
 
 
+@pytest.fixture(params=[None, CPU], ids=["accelerator", "cpu"])
+def planned_for(request, monkeypatch):
+    """The device of a plan; meta then does what is done there."""
+    if request.param is not None:
+        monkeypatch.setattr(arena, "DEVICES", ("cpu", "meta"))
+        monkeypatch.setattr(row_blocks, "DEVICE_BLOCK_BYTES", row_blocks.BLOCK_BYTES)
+        monkeypatch.setattr(memory, "KERNEL", 0)
+    return request.param
+
+
 @pytest.mark.parametrize(
     ("pictures", "grid", "text"),
     [
@@ -97,7 +106,7 @@ def wide(monkeypatch):
         (9, (16, 16), 9),
     ],
 )
-def test_plan_is_within_a_tenth_above_the_measured_peak(wide, pictures, grid, text):
+def test_plan_is_within_a_tenth_above_the_measured_peak(wide, planned_for, pictures, grid, text):
     block = [VISION_START, *[IMAGE_PAD] * (grid[0] * grid[1] // 4), VISION_END]
     ids = torch.tensor(block * pictures + [100] * text)
     images = None
@@ -110,7 +119,8 @@ def test_plan_is_within_a_tenth_above_the_measured_peak(wide, pictures, grid, te
             wide.encode_ids(ids, pixel_values=images.pixel_values, image_grid_thw=images.grid_thw)
         else:
             wide.encode_ids(ids)
-    plan = plan_request(wide.config, SimpleNamespace(image=images, video=None), len(ids), wide.dtype)
+    seen = SimpleNamespace(image=images, video=None)
+    plan = plan_request(wide.config, seen, len(ids), wide.dtype, device=planned_for)
     assert plan.patches == (pictures * grid[0] * grid[1], 0)
     assert held.peak <= plan.activations <= 1.1 * held.peak + SMALL
 
@@ -126,7 +136,7 @@ def test_plan_is_within_a_tenth_above_the_measured_peak(wide, pictures, grid, te
         ([(1, 16, 16)] * 40, [], 9),
     ],
 )
-def test_plan_counts_all_calls_alive_and_the_largest_at_work(wide, images, videos, text, packing):
+def test_plan_counts_all_calls_alive_and_the_largest_at_work(wide, planned_for, images, videos, text, packing):
     ids, given = [100] * text, {}
     for modality, pad, grids in (("image", IMAGE_PAD, images), ("video", VIDEO_PAD, videos)):
         ids += [token for t, h, w in grids for token in [VISION_START, *[pad] * (h * w // 4), VISION_END] * t]
@@ -137,14 +147,15 @@ def test_plan_counts_all_calls_alive_and_the_largest_at_work(wide, images, video
     with LiveBytes([*known, request.ids, *[p.pixel_values for p in given.values() if p]]) as held, torch.no_grad():
         EncodePass(wide.model, wide.config, [request], META, wide.dtype, packing).run(None)
     seen = SimpleNamespace(**given)
-    plan = plan_request(wide.config, seen, len(ids), wide.dtype, vision_packing=packing)
+    counts = wide.config, seen, len(ids), wide.dtype
+    plan = plan_request(*counts, vision_packing=packing, device=planned_for)
     assert plan.bare == plan.activations
     assert 1.0 <= plan.activations / held.peak <= 1.3
-    assert plan.activations <= plan_request(wide.config, seen, len(ids), wide.dtype).activations
+    assert plan.activations <= plan_request(*counts, device=planned_for).activations
 
 
 @pytest.mark.parametrize("sizes", [[(48, 84)], [(16, 16)] * 40, [(64, 96), (16, 16), (16, 16)], [(32, 48)] * 4])
-def test_vision_alone_is_planned_for_all_calls(wide, sizes):
+def test_vision_alone_is_planned_for_all_calls(wide, planned_for, sizes):
     """At released widths a text layer needs more than the tower ever does, so that the whole plan hides this part."""
     tower, vision = wide.model.visual, wide.config.vision
     with LiveBytes([wide.slots.get(name) for name in wide.slots.names]) as held, torch.no_grad():
@@ -152,7 +163,8 @@ def test_vision_alone_is_planned_for_all_calls(wide, sizes):
         features = tower.see(calls)
     counts = [h * w for h, w in sizes]
     kept = sum(f.merged.nbytes + sum(level.nbytes for level in f.deepstack) for f in features)
-    assert 1.0 <= (vision_bytes(vision, sum(counts), 2, max(counts), DEVICE_BLOCK_BYTES) + kept) / held.peak <= 1.3
+    needed = vision_bytes(vision, sum(counts), 2, max(counts), on_cpu=planned_for is not None)
+    assert 1.0 <= (needed + kept) / held.peak <= 1.3
 
 
 def requests_of(sizes, shared: bool) -> list[Request]:
@@ -170,14 +182,15 @@ def requests_of(sizes, shared: bool) -> list[Request]:
 @pytest.mark.parametrize("packing", ["official", "per_reference"])
 @pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize("sizes", [[(0, 300)] * 8, [(0, 4000), (0, 50), (0, 50)], [(2, 60)] * 4, [(1, 2000), (0, 9)]])
-def test_plan_of_several_requests_is_that_of_one_pass_over_all(wide, sizes, shared, packing):
+def test_plan_of_several_requests_is_that_of_one_pass_over_all(wide, planned_for, sizes, shared, packing):
     requests = requests_of(sizes, shared)
     known = [wide.slots.get(name) for name in wide.slots.names]
     known += [part for r in requests for part in (r.ids, *[p.pixel_values for p in r.patches.values() if p])]
     with LiveBytes(known) as held, torch.no_grad():
         EncodePass(wide.model, wide.config, requests, META, wide.dtype, packing).run(None)
     seen = [SimpleNamespace(**request.patches) for request in requests]
-    plan = plan_requests(wide.config, seen, [len(r.ids) for r in requests], wide.dtype, vision_packing=packing)
+    options = {"vision_packing": packing, "device": planned_for}
+    plan = plan_requests(wide.config, seen, [len(r.ids) for r in requests], wide.dtype, **options)
     assert plan.prompts == len(sizes)
     assert 1.0 <= plan.activations / held.peak <= 1.3
     if shared and sizes[0][0]:

@@ -2,12 +2,12 @@
 
 Contract: bytes that the encoder needs beside its resident weights on the compute device, as `memory_required` for
 ComfyUI. Of the activations the largest moment counts: a vision block's feed-forward, or a decoder layer's, with what
-lives through it. All calls of the vision tower are alive together and each goes through a block in its turn, so that
-what lives through a block counts for all of them, and what a block makes for the largest; the same holds for the
-requests and a decoder layer. Patches that requests share count once. To the activations come the layers fetched ahead
-and the largest matrix in use (unpacked, cast, or with a LoRA); several requests share a layer's matrices, all of which
-are then there. On a CPU in bf16, oneDNN keeps the code that it generates for each product of another shape. What the
-device has: budget.py.
+lives through it; on a CPU one arena serves all moments of a block or layer (encoder/arena.py). All calls of the vision
+tower are alive together and each goes through a block in its turn, so that what lives through a block counts for all
+of them, and what a block makes for the largest; the same holds for the requests and a decoder layer. Patches that
+requests share count once. To the activations come the layers fetched ahead and the largest matrix in use (unpacked,
+cast, or with a LoRA); several requests share a layer's matrices, all of which are then there. On a CPU in bf16, oneDNN
+keeps the code that it generates for each product of another shape. What the device has: budget.py.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def plan_requests(
     images, videos = _distinct(p.image for p in presentations), _distinct(p.video for p in presentations)
     counts = sum(map(_patch_count, images)), sum(map(_patch_count, videos))
     calls = _call_sizes([*images, *videos], vision_packing) if config.vision is not None else []
-    sizes = sum(counts), dtype.itemsize, BLOCK_BYTES if on_cpu else DEVICE_BLOCK_BYTES
+    sizes = sum(counts), dtype.itemsize, on_cpu
     bare = max(_seeing(config, calls, *sizes), _reading(config, tokens, *sizes))
     if on_cpu:
         results = config.text.hidden_size * (torch.float32.itemsize * sum(tokens) + dtype.itemsize * max(tokens))
@@ -93,22 +93,23 @@ def plan_requests(
     return MemoryPlan(sum(tokens), counts, activations, cast, len(presentations))
 
 
-def _seeing(config: EncoderConfig, calls: Sequence[int], patches: int, wide: int, block: int) -> int:
+def _seeing(config: EncoderConfig, calls: Sequence[int], patches: int, wide: int, on_cpu: bool) -> int:
     """The vision tower: its largest moment, with the DeepStack features that it has made by then."""
     if not calls:
         return 0
     levels = len(config.vision.deepstack_visual_indexes)
-    blocks = vision_bytes(config.vision, patches, wide, max(calls), block)
+    blocks = vision_bytes(config.vision, patches, wide, max(calls), on_cpu)
     feature = _feature_bytes(config, patches, wide)
-    merging = patches * config.vision.hidden_size * wide + feature + 2 * max(calls) * config.vision.hidden_size * wide
-    return levels * feature + max(blocks, merging)
+    state = config.vision.hidden_size * wide
+    between = _vision_arena(config.vision, max(calls), wide) if on_cpu else 2 * max(calls) * state
+    return levels * feature + max(blocks, patches * state + feature + between)
 
 
-def _reading(config: EncoderConfig, tokens: Sequence[int], patches: int, wide: int, block: int) -> int:
+def _reading(config: EncoderConfig, tokens: Sequence[int], patches: int, wide: int, on_cpu: bool) -> int:
     """The decoder: its largest moment, and the DeepStack features, which wait to be added."""
     levels = len(config.vision.deepstack_visual_indexes) if config.vision is not None else 0
     features = levels * _feature_bytes(config, patches, wide)
-    return features + text_bytes(config.text, sum(tokens), wide, max(tokens), block)
+    return features + text_bytes(config.text, sum(tokens), wide, max(tokens), on_cpu)
 
 
 def _feature_bytes(config: EncoderConfig, patches: int, wide: int) -> int:
@@ -191,35 +192,54 @@ def _nbytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = None, block: int = BLOCK_BYTES) -> int:
+def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = None, on_cpu: bool = False) -> int:
     """Peak of one decoder layer for S tokens of all requests; longest: of one, by default all of them. `wide`: bytes
-    per activation; `block`: of float32 that element-wise work takes at once (encoder/row_blocks.py)."""
+    per activation."""
     longest = tokens if longest is None else longest
     queries, keys = (longest * heads * text.head_dim for heads in (text.num_attention_heads, text.num_key_value_heads))
     hidden, gate = longest * text.hidden_size * wide, longest * text.intermediate_size * wide
-    part = min(block, queries * 4)  # the float32 copy of queries, and its square, while they are normed
-    attention = hidden + 2 * wide * (queries + keys) + max(2 * part, queries * wide)
-    feed_forward = hidden + gate + max(hidden, gate // column_blocks(gate))  # normed; what comes out, or is multiplied
+    # the float32 copy of queries, and its square, while they are normed; what attention gives
+    attended = max(2 * min(_block_bytes(on_cpu), queries * 4), queries * wide)
+    multiplied = gate // column_blocks(gate)
+    if on_cpu:
+        arena = max(queries * wide + hidden, gate)
+        layer = arena + max(2 * keys * wide + attended, hidden + multiplied)
+    else:
+        attention = hidden + wide * (queries + 2 * keys) + attended
+        layer = hidden + max(
+            attention, hidden + gate + max(hidden, multiplied)
+        )  # it after attention, what is on the way
     rotary = 2 * text.head_dim * wide + 3 * 8
-    layer = hidden + max(attention, feed_forward)  # it after attention, and what is on the way
     return tokens * (text.hidden_size * wide + rotary) + layer
 
 
 def vision_bytes(
-    vision: VisionConfig, patches: int, wide: int, largest: int | None = None, block: int = BLOCK_BYTES
+    vision: VisionConfig, patches: int, wide: int, largest: int | None = None, on_cpu: bool = False
 ) -> int:
     """Peak of one vision block, or of the patch embedding, for N patches in all calls; largest: of one call, by default
-    all of them. `block`: as for `text_bytes`."""
+    all of them."""
     width, head = vision.hidden_size, vision.hidden_size // vision.num_heads
     largest = patches if largest is None else largest
     state = largest * width * wide
-    part = min(block, largest * width * 4)  # of queries or keys in float32, while they are rotated
     embedding = largest * width * (3 * wide + 4)  # projected, its positions in float32 and cast, their sum
-    attention = 6 * state + max(3 * part, 2 * state)  # normed, q, k, v, both rotated; what comes out, joined
-    feed_forward = 2 * state + largest * vision.intermediate_size * wide
+    turned = 3 * min(_block_bytes(on_cpu), largest * width * 4)  # of queries or keys in float32, while they are rotated
+    if on_cpu:
+        block = _vision_arena(vision, largest, wide) + max(turned, state)  # what attention gives
+    else:
+        attention = 4 * state + max(turned, 2 * state)  # normed, q, k, v; what comes out, of a call and joined
+        block = max(attention, 2 * state + largest * vision.intermediate_size * wide)
     alive = width * wide + 2 * head * 4  # the block's input, the rotary table
-    begun = patches * (alive + vision.patch_width * wide) + embedding
-    return max(begun, patches * alive + max(attention, feed_forward))
+    return max(patches * (alive + vision.patch_width * wide) + embedding, patches * alive + block)
+
+
+def _vision_arena(vision: VisionConfig, largest: int, wide: int) -> int:
+    """See encoder/vision.py."""
+    return largest * wide * max(4 * vision.hidden_size, vision.intermediate_size + vision.hidden_size)
+
+
+def _block_bytes(on_cpu: bool) -> int:
+    """Of float32 that element-wise work takes at once (encoder/row_blocks.py)."""
+    return BLOCK_BYTES if on_cpu else DEVICE_BLOCK_BYTES
 
 
 def _patch_count(patches: Patches | None) -> int:
