@@ -1,4 +1,7 @@
-"""Runs the tests in .venv after set-up; arguments go to pytest. The last line printed is pytest's own."""
+"""Runs the tests in .venv after set-up; arguments go to pytest. The last line printed is pytest's own.
+
+Files of tests are shared out to as many processes as cores and memory allow; `-n 0` keeps them in one.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,10 @@ from collections.abc import Sequence
 
 import layout
 from setup import enter
+
+
+MOST_PROCESSES = 4  # each starts a ComfyUI of its own: more gain little
+PROCESS_BYTES = 3_000_000_000  # the most that one takes, with what it starts
 
 
 def run_pytest(arguments: Sequence[str], plugins: Sequence[object] = ()) -> int:
@@ -21,6 +28,14 @@ def run_pytest(arguments: Sequence[str], plugins: Sequence[object] = ()) -> int:
     return int(pytest.main(["--durations=10", *kept, *arguments], plugins=list(plugins)))
 
 
+def shared_out() -> list[str]:
+    """Tests compute on one thread (tests/conftest.py), so that other cores are free for other files."""
+    import psutil
+
+    count = min(os.cpu_count() or 1, MOST_PROCESSES, psutil.virtual_memory().available // PROCESS_BYTES)
+    return ["-n", str(count), "--dist", "loadfile"] if count > 1 else []
+
+
 if __name__ == "__main__":
     enter()
-    sys.exit(run_pytest(sys.argv[1:]))
+    sys.exit(run_pytest([*shared_out(), *sys.argv[1:]]))
