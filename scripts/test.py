@@ -12,7 +12,6 @@ from collections.abc import Sequence
 import layout
 from setup import enter
 
-
 MOST_PROCESSES = 4  # each starts a ComfyUI of its own: more gain little
 PROCESS_BYTES = 3_000_000_000  # the most that one takes, with what it starts
 
