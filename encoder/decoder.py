@@ -1,7 +1,8 @@
 """The decoder stack up to the tap: embeddings -> hidden states after layer `tap_layer - 1`, without a final norm.
 
 Contract: `Decoder(hidden [S, D], rotary, placements) -> [S, D]`. Parameter names are the released ones below
-`model.language_model`. q, k and v are separate products: one packed product changes bf16 rounding.
+`model.language_model`. q, k and v are separate products: one packed product changes bf16 rounding. The config may be
+that of one rank of several (fewer heads, less of the MLP): o and down are then sums over the ranks.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SelfAttention(nn.Module):
         self.q_proj = layers.linear(config.hidden_size, query_width)
         self.k_proj = layers.linear(config.hidden_size, key_width)
         self.v_proj = layers.linear(config.hidden_size, key_width)
-        self.o_proj = layers.linear(query_width, config.hidden_size)
+        self.o_proj = layers.linear(query_width, config.hidden_size, summed=True)
         self.q_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
         self.k_norm = layers.rms_norm(config.head_dim, config.rms_norm_eps)
 
@@ -66,7 +67,7 @@ class MLP(nn.Module):
         self.intermediate_size = config.intermediate_size
         self.gate_proj = layers.linear(config.hidden_size, config.intermediate_size)
         self.up_proj = layers.linear(config.hidden_size, config.intermediate_size)
-        self.down_proj = layers.linear(config.intermediate_size, config.hidden_size)
+        self.down_proj = layers.linear(config.intermediate_size, config.hidden_size, summed=True)
 
     def forward(self, x: torch.Tensor, arena: Arena = NO_ARENA) -> torch.Tensor:
         """x [S, D] does not lie in the arena, and is overwritten by the result."""
@@ -102,7 +103,7 @@ class Decoder(nn.Module):
     def __init__(self, config: TextConfig, layers: Layers, tap_layer: int):
         super().__init__()
         self.config = config
-        self.embed_tokens = TokenTable(config.vocab_size, config.hidden_size, layers.dtype)
+        self.embed_tokens = TokenTable(config.vocab_size, config.hidden_size, layers.dtype, layers.parallel)
         self.layers = nn.ModuleList(DecoderLayer(config, layers) for _ in range(tap_layer))
 
     def forward(

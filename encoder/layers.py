@@ -23,6 +23,7 @@ from torch import nn
 
 from .leaf import CPU, Leaf, Rest
 from .packing import Packing, Parts, join, split, unpack
+from .parallel.group import ALONE, TensorParallel
 from .row_blocks import row_blocks
 
 POSITIONS_AT_ONCE = 1024  # the four taps of each are gathered in float32
@@ -122,7 +123,9 @@ def _frozen(tensor: torch.Tensor) -> nn.Parameter:
 
 
 class _LinearForward(_Layer):
-    """y = x W^T + b; W [out, in]."""
+    """y = x W^T + b; W [out, in]. parallel: x and W are this rank's columns, and y is the sum over the ranks."""
+
+    parallel: TensorParallel = ALONE
 
     def forward(
         self,
@@ -137,7 +140,9 @@ class _LinearForward(_Layer):
         with self.lend(x, x.dtype) as lent:
             if lent.input_scale is not None:
                 x = x.mul_(lent.input_scale) if consume else x * lent.input_scale
-            return _product(x, lent.weight, lent.bias, out) if into is None else _multiplied(into, x, lent)
+            if into is not None:
+                return _multiplied(into, x, lent)
+            return self.parallel.sum(_product(x, lent.weight, lent.bias, out))
 
 
 def _product(
@@ -246,17 +251,23 @@ def layer_classes(leaf: type) -> SimpleNamespace:
 
 
 class Layers:
-    """Builds weightless (meta) layers of given sizes on one `ops`; the model code asks it for every leaf."""
+    """Builds weightless (meta) layers of given sizes on one `ops`; the model code asks it for every leaf, in the sizes
+    of one rank of `parallel`."""
 
-    def __init__(self, ops, dtype: torch.dtype):
+    def __init__(self, ops, dtype: torch.dtype, parallel: TensorParallel = ALONE):
         self.classes = layer_classes(ops.Leaf)
-        self.dtype = dtype
+        self.dtype, self.parallel = dtype, parallel
 
     def _empty(self, *shape: int) -> torch.Tensor:
         return torch.empty(shape, dtype=self.dtype, device="meta")
 
-    def linear(self, in_features: int, out_features: int, bias: bool = False) -> nn.Module:
-        return self.classes.Linear(self._empty(out_features, in_features), self._empty(out_features) if bias else None)
+    def linear(self, in_features: int, out_features: int, bias: bool = False, summed: bool = False) -> nn.Module:
+        """summed: each rank has a part of the columns."""
+        weight, own_bias = self._empty(out_features, in_features), self._empty(out_features) if bias else None
+        linear = self.classes.Linear(weight, own_bias)
+        if summed:
+            linear.parallel = self.parallel
+        return linear
 
     def patch_projection(self, out_features: int, *kernel: int) -> nn.Module:
         return self.classes.PatchProjection(self._empty(out_features, *kernel), self._empty(out_features))
@@ -276,10 +287,12 @@ class Layers:
 class TokenTable:
     """The token embedding [V, D], kept outside the module tree: only the rows of a request are looked up, on the CPU.
 
-    Inside the tree ComfyUI would reserve several times its 1.5 GB while loading partially.
+    Inside the tree ComfyUI would reserve several times its 1.5 GB while loading partially. `parallel`: V are the rows
+    of one rank, which looks up the ids among them; the others' come by the sum.
     """
 
-    def __init__(self, vocab_size: int, width: int, dtype: torch.dtype):
+    def __init__(self, vocab_size: int, width: int, dtype: torch.dtype, parallel: TensorParallel = ALONE):
+        self.parallel, self.size = parallel, (vocab_size, width)
         self.weight = torch.empty((vocab_size, width), dtype=dtype, device="meta")
         self.packing: Packing | None = None
         self.rest: Rest | None = None
@@ -299,6 +312,17 @@ class TokenTable:
 
     def __call__(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         """ids int64 [S] -> embeddings [S, D] on `device`."""
+        if self.parallel.size == 1:
+            return self._look_up(ids, device, dtype)
+        rows, width = self.size
+        own = ids - self.parallel.rank * rows
+        places = ((own >= 0) & (own < rows)).nonzero().flatten()
+        found = torch.zeros(len(ids), width, dtype=dtype, device=device)
+        if len(places):
+            found[places.to(device)] = self._look_up(own[places], device, dtype)
+        return self.parallel.sum(found)
+
+    def _look_up(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
         if self.rest is None:
             rows = F.embedding(ids.to(self.weight.device), self.weight)
         else:

@@ -16,8 +16,11 @@ from .checkpoint.catalog import Catalog, open_catalog
 from .checkpoint.formats import resolve
 from .checkpoint.reader import CheckpointReader
 from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
+from .checkpoint.stored_weight import StoredWeight
 from .config import EncoderConfig
 from .model import SELECTED_LAYER, Encoder, check_whole
+from .parallel.cuts import Span
+from .parallel.group import TensorParallel
 from .tokens import H3Tokenizer, find_tokenizer
 
 
@@ -29,16 +32,26 @@ def build_encoder(
     tap_layer: int = SELECTED_LAYER,
     ops=None,
     tokenizer=None,
+    parallel: TensorParallel | None = None,
 ) -> Encoder:
     """An encoder without weights: give them with `load_weights`.
 
     config: an EncoderConfig or the dict of config.json. device: where to compute. dtype: bfloat16 or float32.
     ops: an object whose `.Leaf(weight, bias=None)` is the base of every layer. tokenizer: a folder with vocab.json and
-    merges.txt, or an object with `encode`. Raises ValueError for a config, dtype or tap that does not fit.
+    merges.txt, or an object with `encode`. parallel: this process's place among the ranks that share the encoder (the
+    same arguments on each). Raises ValueError for a config, dtype, tap or number of ranks that does not fit.
     """
     if not isinstance(config, EncoderConfig):
         config = EncoderConfig.from_dict(config)
-    return Encoder(config, device=device, dtype=dtype, tap_layer=tap_layer, ops=ops, tokenizer=_as_tokenizer(tokenizer))
+    return Encoder(
+        config,
+        device=device,
+        dtype=dtype,
+        tap_layer=tap_layer,
+        ops=ops,
+        tokenizer=_as_tokenizer(tokenizer),
+        parallel=parallel,
+    )
 
 
 def load_encoder(
@@ -51,13 +64,15 @@ def load_encoder(
     tokenizer=None,
     reader: str = "mmap",
     vision: str | Path | None = None,
+    parallel: TensorParallel | None = None,
 ) -> Encoder:
     """An encoder over a checkpoint: the official folder or its parent, or a single .safetensors or .gguf file.
 
     Only headers are read now; weights come at first use or by `load_to_device()`, as `reader` says: "mmap" (views of
     the mapped files), "read" (read into memory) or "stream" (read whenever they are needed, for little memory).
     tokenizer None: looked up beside the checkpoint. vision: a second file with the vision tower, for a checkpoint
-    without one; None looks beside it. Raises ValueError or FileNotFoundError, with what to do, before any tensor is
+    without one; None looks beside it. parallel: this process's place among the ranks that share the encoder; each reads
+    its own parts of the weights alone. Raises ValueError or FileNotFoundError, with what to do, before any tensor is
     read.
     """
     check_whole(tap_layer)
@@ -70,8 +85,10 @@ def load_encoder(
         tap_layer=tap_layer,
         ops=ops,
         tokenizer=_as_tokenizer(tokenizer) if tokenizer is not None else find_tokenizer(catalog.path),
+        parallel=parallel,
     )
-    _adopt(encoder, catalog, reader)
+    if encoder.parallel.is_member:
+        _adopt(encoder, catalog, reader)
     return encoder
 
 
@@ -87,9 +104,13 @@ def _adopt(encoder: Encoder, catalog: Catalog, reader: str) -> None:
     found = resolve(catalog, slots.shapes)
     if found.problems:
         raise ValueError(" ".join(found.problems))
-    weights = {name: found.weights[name] for name in slots.names}  # in the order of the forward pass
+    weights = {name: _own_part(found.weights[name], slots.span(name)) for name in slots.names}  # in the pass' order
     encoder.source = CheckpointReader(catalog, weights, reader)
     encoder.source.announce(slots, slots.names)
+
+
+def _own_part(stored: StoredWeight, span: Span | None) -> StoredWeight:
+    return stored if span is None else stored.cut(span.axis, span.start, span.stop)
 
 
 def _as_tokenizer(tokenizer) -> H3Tokenizer | None:

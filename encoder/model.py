@@ -1,14 +1,15 @@
 """The encoder: prompt and references -> `hidden_states[tap_layer]`, and the token-level contract below it.
 
 Contract: `encode` for people, `encode_ids` for programs, weights by `load_weights` or from a checkpoint at first use.
-Nothing here knows a host: the compute device is an argument, weights live wherever their leaves are.
+Nothing here knows a host: the compute device is an argument, weights live wherever their leaves are. With `parallel` it
+is one rank of several: every rank is given every request, and ends with the whole hidden states.
 Precision: activations in `dtype` (bfloat16 as released), weights as stored; never float16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import nn
@@ -20,6 +21,8 @@ from .diagnosis import is_finite, non_finite_error
 from .encode_pass import EncodePass, Request
 from .layers import Layers
 from .leaf import PlainOps
+from .parallel.cuts import Cuts, local_config
+from .parallel.group import ALONE, TensorParallel
 from .pixels import Patches
 from .presentation import Presentation, present
 from .progress import Progress
@@ -64,9 +67,11 @@ class ReleasedTree(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Build with `build_encoder` (no weights) or `load_encoder` (weights from a checkpoint at first use)."""
+    """Build with `build_encoder` (no weights) or `load_encoder` (weights from a checkpoint at first use).
 
-    tp_size = 1
+    config: of the whole model; local_config: of what this rank of `parallel` computes. A process outside the group has
+    neither modules nor weights.
+    """
 
     def __init__(
         self,
@@ -77,17 +82,27 @@ class Encoder(nn.Module):
         tap_layer: int = SELECTED_LAYER,
         ops=None,
         tokenizer: H3Tokenizer | None = None,
+        parallel: TensorParallel | None = None,
     ):
         super().__init__()
         _check_dtype(dtype)
         check_tap(tap_layer, config.text.num_hidden_layers)
         ops = ops or PlainOps()
-        self.config, self.dtype, self.tap_layer = config, dtype, tap_layer
+        self.parallel = parallel = parallel or ALONE
+        self.config, self.local_config = config, local_config(config, parallel)
+        self.dtype, self.tap_layer = dtype, tap_layer
         self.device = torch.device(device)
         self.tokenizer = tokenizer
         self.source = None  # a checkpoint reader: weights come from it at first use
-        self.model = ReleasedTree(config, Layers(ops, dtype), tap_layer)
-        self.slots = WeightSlots(self, self.model.language_model, ops.Leaf)
+        layers = Layers(ops, dtype, parallel)
+        self.model = ReleasedTree(self.local_config, layers, tap_layer) if parallel.is_member else None
+        decoder = self.model.language_model if parallel.is_member else None
+        self.slots = WeightSlots(self, decoder, ops.Leaf, Cuts(parallel))
+
+    @property
+    def tp_size(self) -> int:
+        """Ranks that share this encoder; 0 outside their group."""
+        return self.parallel.size
 
     # weights
 
@@ -95,7 +110,8 @@ class Encoder(nn.Module):
         """Take a whole checkpoint of (released name, tensor) in one call; returns the set of loaded parameter names.
 
         lm_head, the final norm and layers at or above the tap are skipped. Unknown, missing and misshapen tensors are
-        ValueErrors that list them all, and then nothing has changed. Tensors are used as they are, not copied.
+        ValueErrors that list them all, and then nothing has changed. Tensors are used as they are, not copied; a rank
+        of several copies its own part of those that are cut, and outside the group nothing is taken.
         """
         return self.slots.load(pairs)
 
@@ -124,11 +140,11 @@ class Encoder(nn.Module):
     @property
     def is_loaded(self) -> bool:
         """True once the weights are in memory or mapped, on any device; False before first use."""
-        return not self.slots.missing()
+        return self.parallel.is_member and not self.slots.missing()
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of all needed weights as stored, the embedding table included."""
+        """Bytes of all needed weights as stored, the embedding table included; of several ranks, of this one's part."""
         return self.slots.total_bytes()
 
     # encoding
@@ -241,11 +257,14 @@ class Encoder(nn.Module):
         prefixes: PrefixUse | None = None,
     ) -> EncodePass:
         """Checks the requests; nothing is computed yet."""
+        self._check_member()
         if any(request.sees for request in requests):
             self._check_vision()
-        given = (self.model, self.config, requests, torch.device(device), self.dtype)
+        given = (self.model, self.local_config, requests, torch.device(device), self.dtype)
         if prefixes is None or not prefixes.store.is_on:
             return EncodePass(*given, vision_packing, lend_once)
+        if self.tp_size > 1:  # keys and values of this rank's heads serve no other
+            prefixes = replace(prefixes, identity=f"{prefixes.identity} {self.parallel.place}")
         return ReusingPass(*given, prefixes, lend_once)
 
     @torch.no_grad()
@@ -254,9 +273,17 @@ class Encoder(nn.Module):
             self.materialise()
         hidden = one_pass.run(progress)
         if not all(is_finite(states) for states in hidden):
-            raise non_finite_error(self.model, lambda: one_pass.run(progress), self.dtype, one_pass.device)
+            where = f"{one_pass.device}, {self.parallel.place}" if self.tp_size > 1 else one_pass.device
+            raise non_finite_error(self.model, lambda: one_pass.run(progress), self.dtype, where)
         one_pass.keep()
         return hidden
+
+    def _check_member(self) -> None:
+        if not self.parallel.is_member:
+            raise RuntimeError(
+                "Encoder: expected a rank of the group that shares this encoder, got a process outside it, which holds "
+                "no weights. Encode on the ranks of the group."
+            )
 
     def _check_vision(self) -> None:
         if self.config.vision is None:

@@ -3,7 +3,7 @@
 Contract: `WeightSlots` maps every needed released name to its leaf. Assigning replaces the placeholder by the given
 tensor itself (no copy, stored dtype kept). Names that the released checkpoint has but the tap does not need are
 skipped; any other name, a wrong shape, and missing tensors are errors that list all of them, before anything is
-changed.
+changed. Of several ranks each keeps its own part of what is given; shapes are those of the whole.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from .decoder import Decoder
 from .layers import TokenTable
 from .leaf import Leaf, Rest
 from .packing import Packing
+from .parallel.cuts import WHOLE, Cuts, Span
 
 EMBED_TOKENS = "model.language_model.embed_tokens.weight"
 PLAIN = (torch.bfloat16, torch.float16, torch.float32)  # what can be stored unpacked
@@ -65,17 +66,22 @@ def check_shapes(
 
 
 class WeightSlots:
-    """The places of all weights of one encoder, by released name."""
+    """The places of all weights of one encoder, by released name. `shapes`: of the whole weights, of which the places
+    hold what `cuts` says."""
 
-    def __init__(self, root: nn.Module, decoder: Decoder, leaf: type):
-        self.tap_layer = len(decoder.layers)
-        self._leaves: dict[str, tuple[Leaf | TokenTable, str]] = {EMBED_TOKENS: (decoder.embed_tokens, "weight")}
+    def __init__(self, root: nn.Module, decoder: Decoder | None, leaf: type, cuts: Cuts = WHOLE):
+        """decoder None: outside the group of ranks, without any place."""
+        self.tap_layer = len(decoder.layers) if decoder else 0
+        self._leaves: dict[str, tuple[Leaf | TokenTable, str]] = {}
+        if decoder is not None:
+            self._leaves[EMBED_TOKENS] = (decoder.embed_tokens, "weight")
         for module_name, module in root.named_modules():
             if isinstance(module, leaf):
                 for attribute in ("weight", "bias"):
                     if getattr(module, attribute, None) is not None:
                         self._leaves[f"{module_name}.{attribute}"] = (module, attribute)
-        self.shapes = {name: tuple(self.get(name).shape) for name in self.names}  # needed, however a file stores them
+        self.cuts = cuts
+        self.shapes = {name: cuts.whole(name, tuple(self.get(name).shape)) for name in self.names}  # needed
 
     @property
     def names(self) -> list[str]:
@@ -112,8 +118,13 @@ class WeightSlots:
     def load(self, pairs: Iterable[tuple[str, torch.Tensor]]) -> set[str]:
         """Assign a whole checkpoint of (released name, tensor); returns the names loaded. Nothing changes on an
         error."""
-        given = {name: tensor for name, tensor in pairs if not is_unneeded(name, self.tap_layer)}
-        found = {name: tuple(tensor.shape) for name, tensor in given.items()}
+        if not self._leaves:
+            return set()
+        given, found = {}, {}
+        for name, tensor in pairs:
+            if not is_unneeded(name, self.tap_layer):
+                found[name] = tuple(tensor.shape)
+                given[name] = self._own_part(name, tensor)
         check_shapes(self.shapes, found, self.tap_layer, "load_weights", _PASS_ALL)
         other = [f"{name} ({t.dtype}, {t.device})" for name, t in given.items() if t.dtype not in PLAIN or t.is_meta]
         if other:
@@ -124,3 +135,12 @@ class WeightSlots:
         for name, tensor in given.items():
             self.assign(name, tensor)
         return set(given)
+
+    def _own_part(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """What this rank keeps of it; a misfit stays as it is for the messages."""
+        span = self.span(name) if self.shapes.get(name) == tuple(tensor.shape) else None
+        return tensor if span is None else span.of(tensor)
+
+    def span(self, name: str) -> Span | None:
+        """The part of the weight `name` that has its place here; None: all of it."""
+        return self.cuts.span(name, self.shapes[name])

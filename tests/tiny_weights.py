@@ -43,6 +43,14 @@ def tiny_config(**text_changes) -> dict:
     }  # fmt: skip
 
 
+def divisible_config(width: int = 64, **text_changes) -> dict:
+    """One that 2 and 4 ranks can share: 8 heads, 4 key-value heads, 512 values in the MLP."""
+    sizes = {"num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 512}
+    config = tiny_config(hidden_size=width, **{**sizes, **text_changes})
+    config["vision_config"]["out_hidden_size"] = width
+    return config
+
+
 def shapes(config: dict) -> dict[str, tuple[int, ...]]:
     """Every released tensor name of this config, with its shape, lm_head and the final norm included."""
     text, vision = config["text_config"], config["vision_config"]

@@ -9,7 +9,7 @@ mapped file that is cut short in place while it is in use: that ends the process
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
@@ -40,11 +40,13 @@ class FileIdentity:
 
 
 class CheckpointFiles:
-    """The files of one checkpoint. `opened` lists them in the order of their first use."""
+    """The files of one checkpoint. `opened` lists them in the order of their first use; `bytes_read` counts what was
+    read of tensors, mapped views aside."""
 
     def __init__(self, files: Iterable[Path]):
         self._identities = {file: FileIdentity.of(file.stat()) for file in files}
         self.opened: list[Path] = []
+        self.bytes_read = 0
 
     def check(self, file: Path) -> None:
         """Raise RuntimeError unless `file` is the one that was there when the checkpoint was opened."""
@@ -81,14 +83,18 @@ class CheckpointFiles:
         """One tensor, read into memory of its own. `progress(bytes)` is called after each block."""
         self.check(entry.file)
         raw = torch.empty(entry.nbytes, dtype=torch.uint8)
+        told = 0
         with entry.file.open("rb", buffering=0) as file:
-            file.seek(entry.offset)
-            view = memoryview(raw.numpy())
-            for start in range(0, entry.nbytes, BLOCK_BYTES):
-                block = view[start : start + BLOCK_BYTES]
+            for place, block in _blocks(entry, memoryview(raw.numpy())):
+                file.seek(place)
                 _read_into(file, block, entry)
-                if progress is not None:
-                    progress(len(block))
+                self.bytes_read += len(block)
+                told += len(block)
+                if progress is not None and told >= BLOCK_BYTES:
+                    progress(told)
+                    told = 0
+        if progress is not None and told:
+            progress(told)
         return shaped(raw, entry)
 
     def read_rows(self, entry: TensorEntry, ids: torch.Tensor, count: int) -> torch.Tensor:
@@ -101,6 +107,7 @@ class CheckpointFiles:
             for i, row in enumerate(ids.tolist()):
                 file.seek(entry.offset + row * width)
                 _read_into(file, view[i * width : (i + 1) * width], entry)
+                self.bytes_read += width
         return raw.view(STORED_TYPES.get(entry.dtype, torch.uint8)).view(len(ids), -1)
 
     def expect(self, entries: Iterable[TensorEntry]) -> None:
@@ -109,9 +116,18 @@ class CheckpointFiles:
         advise = getattr(os, "posix_fadvise", None)
         if advise is None:
             return
-        for entry in entries:
+        for entry in (entry for entry in entries if entry.runs == 1):
             with suppress(OSError), entry.file.open("rb", buffering=0) as file:
                 advise(file.fileno(), entry.offset, entry.nbytes, os.POSIX_FADV_WILLNEED)
+
+
+def _blocks(entry: TensorEntry, view: memoryview) -> Iterator[tuple[int, memoryview]]:
+    """(place in the file, where it goes) of each block of at most BLOCK_BYTES."""
+    width = entry.nbytes // entry.runs
+    for i in range(entry.runs):
+        for start in range(0, width, BLOCK_BYTES):
+            stop = min(start + BLOCK_BYTES, width)
+            yield entry.offset + i * entry.step + start, view[i * width + start : i * width + stop]
 
 
 def _read_into(file, view: memoryview, entry: TensorEntry) -> None:

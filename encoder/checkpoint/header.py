@@ -33,7 +33,8 @@ _PAGE = (b"<!doctype", b"<html", b"<?xml", b"<head")
 @dataclass(frozen=True)
 class TensorEntry:
     """One tensor as a header names it: `dtype` in safetensors or GGUF spelling ("BF16", "Q4_K"), shape of the matrix,
-    bytes in the file and where in the file they begin."""
+    bytes in the file and where in the file they begin. A piece of one (piece.py) may be several `runs` of equal size,
+    their beginnings `step` bytes apart."""
 
     file: Path
     stored_name: str
@@ -41,6 +42,8 @@ class TensorEntry:
     shape: tuple[int, ...]
     nbytes: int
     offset: int = 0
+    runs: int = 1
+    step: int = 0
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,10 @@
 """Putting a checkpoint's needed weights into their places, in one of three ways that give the same values.
 
 Contract: `CheckpointReader.fill(slots, names)`. "mmap": each tensor is a view of its mapped file, so resident memory is
-the page cache's. "read": each tensor is read into memory once; what mapping cannot survive (a network drive that goes
-away, an old Windows) is then over after loading. "stream": large weights stay in the file and are read whenever they
-are needed, then dropped. Files are checked before each pass (see files.py); raising in `progress` stops.
+the page cache's; columns of a weight, which lie apart in it, are read instead. "read": each tensor is read into memory
+once; what mapping cannot survive (a network drive that goes away, an old Windows) is then over after loading. "stream":
+large weights stay in the file and are read whenever they are needed, then dropped. Files are checked before each pass
+(see files.py); raising in `progress` stops.
 """
 
 from __future__ import annotations
@@ -86,7 +87,7 @@ class CheckpointReader:
             slots.store(name, Kept(stored, parts), self._input_scale(stored))
 
     def _tensor(self, entry: TensorEntry, maps: dict[Path, torch.Tensor], told: Told) -> torch.Tensor:
-        if self.mode != "mmap":
+        if self.mode != "mmap" or entry.runs > 1:
             return self.files.read(entry, told)
         if entry.file not in maps:
             maps[entry.file] = self.files.map(entry.file)

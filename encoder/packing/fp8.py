@@ -13,7 +13,7 @@ from math import prod
 
 import torch
 
-from .packing import Packing, Part, Parts
+from .packing import Packing, Part, Parts, Unit
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,11 @@ class Fp8(Packing):
     @property
     def parts(self) -> dict[str, Part]:
         return {"weight": Part(self.code, self.shape), self.scale_name: Part(self.scale_dtype, self.scale_shape)}
+
+    @property
+    def units(self) -> dict[str, Unit]:
+        per_row = int(prod(self.scale_shape) > 1)
+        return {"weight": Unit(1, 1, 1), self.scale_name: Unit(per_row, 0, self.scale_dtype.itemsize)}
 
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         return self._scaled(parts["weight"][start:stop], self._scale(parts)[start:stop])
@@ -70,6 +75,10 @@ class BlockFp8(Packing):
             "weight": Part(torch.float8_e4m3fn, self.shape),
             "weight_scale_inv": Part(self.scale_dtype, scale),
         }
+
+    @property
+    def units(self) -> dict[str, Unit]:
+        return {"weight": Unit(1, 1, 1), "weight_scale_inv": Unit(*self.block, self.scale_dtype.itemsize)}
 
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         values = to_float(parts["weight"][start:stop])

@@ -18,7 +18,7 @@ import torch
 
 from . import ggml_blocks as small
 from . import ggml_kquants as large
-from .packing import Packing, Part, Parts
+from .packing import Packing, Part, Parts, Unit
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,12 @@ class Ggml(Packing):
         total = prod(self.shape) // values * stored
         rows = (self.shape[0],) if self.row_step == 1 else ()
         return {"weight": Part(torch.uint8, (*rows, total // prod(rows)))}
+
+    @property
+    def units(self) -> dict[str, Unit]:
+        """None where blocks run over the ends of rows."""
+        values, stored = block_size(self.type)
+        return {"weight": Unit(1, values, stored)} if self.row_step == 1 else {}
 
     @property
     def _width(self) -> int:

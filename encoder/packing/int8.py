@@ -13,7 +13,7 @@ from functools import lru_cache
 
 import torch
 
-from .packing import Packing, Part, Parts
+from .packing import Packing, Part, Parts, Unit
 
 _H4 = ((1, 1, 1, -1), (1, 1, -1, 1), (1, -1, 1, 1), (-1, 1, 1, 1))
 
@@ -31,6 +31,14 @@ class Int8(Packing):
     def parts(self) -> dict[str, Part]:
         scale = (self.shape[0], 1) if self.per_row else ()
         return {"weight": Part(torch.int8, self.shape), "weight_scale": Part(torch.float32, scale)}
+
+    @property
+    def units(self) -> dict[str, Unit]:
+        return {"weight": Unit(1, 1, 1), "weight_scale": Unit(int(self.per_row), 0, 4)}
+
+    @property
+    def grain(self) -> tuple[int, int]:
+        return 1, self.group or 1
 
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         scale = parts["weight_scale"]

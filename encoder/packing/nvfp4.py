@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import torch
 
-from .packing import Packing, Part, Parts
+from .packing import Packing, Part, Parts, Unit
 
 _E2M1 = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, -0.0, -0.5, -1.0, -1.5, -2.0, -3.0, -4.0, -6.0)
 BLOCK = 16  # columns that share a scale
@@ -45,6 +45,12 @@ class Nvfp4(Packing):
             "weight_scale": Part(torch.float8_e4m3fn, padded_scale_shape(rows, columns)),
             "weight_scale_2": Part(torch.float32, ()),
         }
+
+    @property
+    def units(self) -> dict[str, Unit]:
+        """Scales lie in tiles: 128 rows of four scales, each for a block of 16 columns."""
+        tile = Unit(TILE_ROWS, TILE_COLUMNS * BLOCK, TILE_ROWS * TILE_COLUMNS)
+        return {"weight": Unit(1, 2, 1), "weight_scale": tile, "weight_scale_2": Unit(0, 0, 4)}
 
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         codes = parts["weight"][start:stop].reshape(-1).int()

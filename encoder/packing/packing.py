@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 
@@ -37,6 +37,14 @@ class Part:
         return prod(self.shape) * self.dtype.itemsize
 
 
+class Unit(NamedTuple):
+    """The least piece of a part: it belongs to so many rows and columns of the matrix (0: to all), in so many bytes."""
+
+    rows: int
+    columns: int
+    nbytes: int
+
+
 @dataclass(frozen=True)
 class Packing(ABC):
     """`shape`: of the matrix that the parts stand for, [N out, K in] for a linear."""
@@ -46,6 +54,7 @@ class Packing(ABC):
     name: ClassVar[str] = ""  # of the format, for people
     row_step: ClassVar[int] = 1  # chunks begin at multiples of this many rows
     rows_apart: ClassVar[bool] = True  # a row needs nothing of its neighbours': a table of it can be looked up
+    grain: ClassVar[tuple[int, int]] = (1, 1)  # rows and columns that belong together beyond the units
 
     @property
     @abstractmethod
@@ -56,8 +65,14 @@ class Packing(ABC):
     def rows(self, parts: Parts, start: int, stop: int) -> torch.Tensor:
         """Rows start..stop as float32 [stop - start, K] on the device of `parts`."""
 
+    @property
+    def units(self) -> dict[str, Unit]:
+        """The unit of each part, laid out row after row, where rows and columns can be cut out (cutting.py)."""
+        return {}
+
     def of_rows(self, count: int) -> Packing:
-        """The packing of `count` rows taken out of a table together with their parts; only where `rows_apart`."""
+        """The packing of `count` rows taken out of a table together with their parts; any rows where `rows_apart`, else
+        runs of whole units."""
         return replace(self, shape=(count, *self.shape[1:]))
 
     @property
