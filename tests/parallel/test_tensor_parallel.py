@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 import torch
 from h3te.encoder import Encoder, load_encoder
+from h3te.encoder.presentation import present_each
 from h3te_tests.golden_cases import relative_error
-from h3te_tests.parallel.requests import REQUESTS
-from h3te_tests.tiny_weights import TAP_LAYER
+from h3te_tests.parallel.agreement import BFLOAT16, FLOAT32, SIZES, agree, largest_error
+from h3te_tests.parallel.requests import EDITED, PROMPTS, REQUESTS
+from h3te_tests.tiny_weights import TAP_LAYER, divisible_config
 
-SIZES = (2, 4)
-FLOAT32 = 1e-5  # of the largest value
-BFLOAT16 = 1.2  # times the error of one process, relative L2 against float32
+PLENTY, LITTLE = 10**9, 600_000  # bytes of a prefix store: everything, and about one request of the edits
 
 
 @pytest.fixture(scope="module")
@@ -28,18 +28,6 @@ def one(shared_checkpoint, tokenizer_folder):
 def expected(one) -> dict[str, torch.Tensor]:
     encoder = one()
     return {name: encoder.encode(*request).hidden[0] for name, request in REQUESTS.items()}
-
-
-def largest_error(got: torch.Tensor, wanted: torch.Tensor) -> float:
-    return float((got - wanted).abs().max() / wanted.abs().max())
-
-
-def agree(found: dict[int, dict[str, torch.Tensor]], size: int) -> dict[str, torch.Tensor]:
-    """What rank 0 has; every rank of the group has the same bits, the others nothing."""
-    for rank, tensors in found.items():
-        assert tensors.keys() == (found[0].keys() if rank < size else set())
-        assert all(torch.equal(tensor, found[0][name]) for name, tensor in tensors.items())
-    return found[0]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -59,3 +47,47 @@ def test_bfloat16_is_no_further_from_float32_than_one_process(pool, shared_check
         theirs = relative_error(alone.encode(*request).hidden[0], expected[name])
         print(size, name, ours, theirs, ours / theirs)
         assert ours <= BFLOAT16 * theirs, name
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("lend_once", [False, True])
+def test_several_prompts_in_one_pass(pool, shared_checkpoint, one, lend_once, size):
+    got = agree(pool.run("encode_list", size, path=str(shared_checkpoint), lend_once=lend_once), size)
+    each = one().encode_presentations(present_each(PROMPTS, REQUESTS["both"][1]), lend_once=lend_once)
+    for i, done in enumerate(each):
+        assert largest_error(got[str(i)], done.hidden[0]) <= FLOAT32
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("budget", [PLENTY, LITTLE])
+def test_prefixes_are_reused_and_dropped_alike_on_every_rank(pool, shared_checkpoint, one, budget, dtype, size):
+    given = {"path": str(shared_checkpoint), "budget": budget, "dtype": dtype}
+    got = agree(pool.run("encode_edits", size, **given), size)
+    exact, rounded = one(), one(getattr(torch, dtype))
+    for i, (prompt, references) in enumerate(EDITED):
+        want = exact.encode(prompt, references, vision_packing="per_reference").hidden[0]
+        fresh = rounded.encode(prompt, references, vision_packing="per_reference").hidden[0]
+        if dtype == "float32":
+            assert largest_error(got[str(i)], want) <= FLOAT32
+        else:
+            assert relative_error(got[str(i)], want) <= BFLOAT16 * relative_error(fresh, want)
+    reused = [int(got[f"{i}.reused"][0]) for i in range(len(EDITED))]
+    assert reused[0] == 0 and all(reused[1:3]) and (budget == LITTLE or reused[-1] > 0)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_given_weights_are_kept_in_parts(pool, shared_checkpoint, expected, size):
+    got = agree(pool.run("encode_given", size, requests=["pictures"], config=divisible_config()), size)
+    assert largest_error(got["pictures"], expected["pictures"]) <= FLOAT32
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_loading_to_the_device_and_back_changes_nothing(pool, shared_checkpoint, size):
+    got = agree(pool.run("encode_between_devices", size, path=str(shared_checkpoint)), size)
+    assert torch.equal(got["pictures"], got["again pictures"])
+
+
+def test_a_group_of_one_is_todays_encoder_to_the_bit(pool, shared_checkpoint, expected):
+    got = agree(pool.run("encode", 1, requests=[*REQUESTS], path=str(shared_checkpoint)), 1)
+    assert all(torch.equal(got[name], expected[name]) for name in REQUESTS)
