@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-versions test-host test-templates test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -27,6 +27,8 @@ test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-wide: ## the encoder at its real width against transformers: 13 GB of disk, under 9 GB of memory, minutes
 	@$(PYTHON) scripts/test_wide.py $(ARGS)
+test-parallel: ## the encoder over 2 and 4 ranks on this CPU, and the worker: processes of their own, minutes
+	@$(PYTHON) scripts/test_parallel.py $(ARGS)
 test-versions: ## the official path of transformers 4.57, 5.5, 5.15 and the newest, and the patches; writes docs/transformers-*.md
 	@$(PYTHON) scripts/test_versions.py
 test-host: ## the tests that need a ComfyUI, against yours: COMFYUI_PATH=/path/to/ComfyUI

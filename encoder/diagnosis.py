@@ -1,9 +1,9 @@
 """Names the first part of the model whose output is not finite.
 
 Contract: an encode is checked once, at its end: a check per part would make a GPU wait 77 times. Only when that check
-fails does the same request run again, watched, and only as far as the first bad part. The error names the part, the
-precision, and whether the part's own weights are bad (a damaged file, a broken LoRA) or not (overflow, a device that
-miscomputes).
+fails does the same request run again, watched, and only as far as the first bad part; ranks of several find it
+together. The error names the part, the precision, and whether the part's own weights are bad (a damaged file, a broken
+LoRA) or not (overflow, a device that miscomputes).
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import torch
 from torch import nn
 
 from .leaf import Leaf
+from .parallel.group import ALONE, TensorParallel
 from .vision import VisionTower
 
 TOKEN_TABLE = "token embedding"
+ELSEWHERE = "what another rank holds of it"
 
 
 @dataclass(frozen=True)
@@ -39,12 +41,15 @@ def is_finite(hidden: torch.Tensor) -> bool:
     return hidden.is_meta or bool(torch.isfinite(hidden).all())
 
 
-def non_finite_error(model: nn.Module, rerun: Callable[[], object], dtype: torch.dtype, where: object) -> RuntimeError:
+def non_finite_error(
+    model: nn.Module, rerun: Callable[[], object], dtype: torch.dtype, where: object, parallel: TensorParallel = ALONE
+) -> RuntimeError:
     """The error to raise after a run of `model` (`language_model` and `visual`) gave NaN or infinity.
 
     `rerun()` repeats that run; whatever else it raises (Stop) passes through."""
-    part = find_bad_part(model, rerun)
+    part = find_bad_part(model, rerun, parallel)
     start = "Encoder: expected finite hidden states, got NaN or infinity"
+    where = where if parallel.size == 1 else f"{where}, {parallel.place}"
     computed = f"computed in {str(dtype).removeprefix('torch.')} on {where}"
     if part is None:
         return RuntimeError(
@@ -62,9 +67,10 @@ def non_finite_error(model: nn.Module, rerun: Callable[[], object], dtype: torch
     )
 
 
-def find_bad_part(model: nn.Module, run: Callable[[], object]) -> BadPart | None:
-    """The first part whose output is not finite while `run()` computes with `model`; None if there is none."""
-    with _watched(model):
+def find_bad_part(model: nn.Module, run: Callable[[], object], parallel: TensorParallel = ALONE) -> BadPart | None:
+    """The first part whose output is not finite, on any rank, while `run()` computes with `model`; None if there is
+    none."""
+    with _watched(model, parallel):
         try:
             run()
         except _Found as found:
@@ -73,8 +79,8 @@ def find_bad_part(model: nn.Module, run: Callable[[], object]) -> BadPart | None
 
 
 @contextmanager
-def _watched(model: nn.Module) -> Iterator[None]:
-    hooks = [module.register_forward_hook(_check_output(name, path)) for name, path, module in _parts(model)]
+def _watched(model: nn.Module, parallel: TensorParallel) -> Iterator[None]:
+    hooks = [module.register_forward_hook(_check_output(name, path, parallel)) for name, path, module in _parts(model)]
     hooks.append(model.language_model.layers[0].register_forward_pre_hook(_check_embeddings))
     try:
         yield
@@ -104,10 +110,12 @@ def _numbered(name: str, path: str, modules: nn.ModuleList) -> Iterator[tuple[st
         yield f"{name} {i + 1} of {len(modules)}", f"{path}.{i}", module
 
 
-def _check_output(name: str, path: str) -> Callable:
+def _check_output(name: str, path: str, parallel: TensorParallel) -> Callable:
     def check(module: nn.Module, args: tuple, output: torch.Tensor) -> None:
-        if not is_finite(output):
-            raise _Found(BadPart(f"{name} ({path})", tuple(_bad_weights(module, path, output))))
+        if parallel.any(not is_finite(output), output.device):
+            weights = tuple(_bad_weights(module, path, output))
+            elsewhere = parallel.any(bool(weights), output.device)
+            raise _Found(BadPart(f"{name} ({path})", weights or ((ELSEWHERE,) if elsewhere else ())))
 
     return check
 

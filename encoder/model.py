@@ -272,9 +272,9 @@ class Encoder(nn.Module):
         if one_pass.needs_weights:
             self.materialise()
         hidden = one_pass.run(progress)
-        if not all(is_finite(states) for states in hidden):
-            where = f"{one_pass.device}, {self.parallel.place}" if self.tp_size > 1 else one_pass.device
-            raise non_finite_error(self.model, lambda: one_pass.run(progress), self.dtype, where)
+        if self.parallel.any(not all(is_finite(states) for states in hidden), one_pass.device):
+            rerun = lambda: one_pass.run(progress)  # noqa: E731
+            raise non_finite_error(self.model, rerun, self.dtype, one_pass.device, self.parallel)
         one_pass.keep()
         return hidden
 

@@ -43,6 +43,13 @@ def _no_room_for_real_width() -> str:
     return "" if free > 8e9 else f"it takes 8 GB of free memory, and {free / 1e9:.1f} GB are free"
 
 
+def _no_gloo() -> str:
+    from torch import distributed
+
+    served = distributed.is_available() and distributed.is_gloo_available()
+    return "" if served else "this torch is built without torch.distributed and gloo"
+
+
 CHECKS = (
     Check("lint", ("lint.py",)),
     Check("test", ("test.py",)),
@@ -52,6 +59,7 @@ CHECKS = (
     Check("formats", ("formats.py",)),
     Check("budgets", ("budgets.py", "--demo")),
     Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
+    Check("test-parallel", ("test_parallel.py",), _no_gloo),
     Check("test-versions", ("test_versions.py",)),
     Check("test-host", ("test_host.py",), _no_foreign_host),
     Check("test-templates", ("test_templates.py",), _no_host_with_h3),

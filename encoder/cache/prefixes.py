@@ -72,7 +72,8 @@ def features_bytes(features: VisionFeatures) -> int:
 
 class PrefixStore:
     def __init__(self, budget: Callable[[], int]):
-        """budget: bytes that may be held now; 0 keeps and reuses nothing."""
+        """budget: bytes that may be held now; 0 keeps and reuses nothing. Where several ranks share an encoder each has
+        a store of its own, all asked alike and with the same fixed number: what one drops, no other may reuse."""
         self.budget = budget
         self._roots: dict[Hashable, list[Node]] = {}
         self._seen: dict[Hashable, _Seen] = {}

@@ -75,5 +75,9 @@ class TensorParallel:
                 part.copy_(total)
         return x
 
+    def any(self, here: bool, device: torch.device | str) -> bool:
+        """Whether it is so on some rank: then all of them do what follows from it."""
+        return here if self.size == 1 else bool(self.sum(torch.tensor([float(here)], device=device)).item())
+
 
 ALONE = TensorParallel()

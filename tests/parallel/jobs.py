@@ -157,6 +157,17 @@ def spoilt(group, config: dict, rank: int) -> Tensors:
     return {}
 
 
+def spoilt_vision(group, path: str, rank: int) -> Tensors:
+    """One rank's copy of a tower's weight, which every rank has whole, holds a NaN."""
+    encoder = opened(group, path, reader="read")
+    if not encoder.parallel.is_member:
+        return {}
+    encoder.materialise()
+    if encoder.parallel.rank == rank:
+        encoder.slots.get("model.visual.blocks.1.mlp.linear_fc1.weight")[0, 0] = float("nan")
+    return encoded(encoder, ["pictures"])
+
+
 def silent(group, rank: int) -> Tensors:
     """One rank never comes to the sum."""
     parallel = TensorParallel.of(group)
