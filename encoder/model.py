@@ -273,8 +273,8 @@ class Encoder(nn.Module):
             self.materialise()
         hidden = one_pass.run(progress)
         if self.parallel.any(not all(is_finite(states) for states in hidden), one_pass.device):
-            rerun = lambda: one_pass.run(progress)  # noqa: E731
-            raise non_finite_error(self.model, rerun, self.dtype, one_pass.device, self.parallel)
+            computed = self.dtype, one_pass.device, self.parallel
+            raise non_finite_error(self.model, lambda: one_pass.run(progress), *computed)
         one_pass.keep()
         return hidden
 

@@ -85,11 +85,12 @@ def encode_edits(group, path: str, budget: int, dtype: str = "float32") -> Tenso
 
 
 def encode_between_devices(group, path: str) -> Tensors:
-    """Before, and after the weights were loaded to the device and offloaded twice."""
+    """Before, and after the weights were loaded to the device, moved to another (without memory) and offloaded."""
     encoder = opened(group, path)
     found = encoded(encoder, ["pictures"])
     for _ in range(2):
         encoder.load_to_device()
+        encoder.to("meta")
         encoder.offload_to_cpu()
     assert encoder.is_loaded == encoder.parallel.is_member
     return found | {f"again {name}": hidden for name, hidden in encoded(encoder, ["pictures"]).items()}
