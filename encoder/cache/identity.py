@@ -1,7 +1,8 @@
 """Which encoder, and which request: the keys of what is kept.
 
 Contract: equal keys mean equal conditioning. `weights_identity(files)` names weights by content, wherever they lie and
-whatever they are called; `EncoderIdentity.key` adds how they compute; `request_key` adds tokens and pixels.
+whatever they are called; `encoder_identity` adds their config, `EncoderIdentity.key` how they compute, `request_key`
+tokens and pixels.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 import torch
 
@@ -19,6 +20,10 @@ from ..checkpoint.header import MAX_HEADER_BYTES
 from ..presentation import Presentation
 from ..regular import regular_stat
 from .content import NUMERICS_VERSION, block_digests
+
+if TYPE_CHECKING:
+    from ..checkpoint import CheckpointReport
+    from ..model import Encoder
 
 WHOLE_BYTES = 8_000_000  # a file up to this size is read whole
 OPENING_BYTES = 8_000_000  # of a file of another kind than safetensors; a GGUF's vocabulary and tensor list fit
@@ -97,6 +102,21 @@ class EncoderIdentity:
         """64 hex digits, of everything but the label."""
         fields = {name: value for name, value in asdict(self).items() if name != "label"}
         return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
+
+
+def encoder_identity(encoder: Encoder, report: CheckpointReport | None = None) -> EncoderIdentity:
+    """Of an encoder over a checkpoint, by content; the report gives format and label. vision_packing, backend and lora
+    are left empty: each request has its own. Raises OSError, RuntimeError or ValueError where the files cannot be read
+    or are not those any more that were opened."""
+    source, config = encoder.source, encoder.config
+    for file in source.catalog.files_needed:
+        source.files.check(file)
+    content = weights_identity(source.catalog.files_needed)
+    weights = hashlib.sha256(f"{content} {config!r}".encode()).hexdigest()
+    stored = "" if report is None else report.format or ""
+    label = source.catalog.name if report is None else f"{source.catalog.name}: {report.describe()}"
+    dtype = str(encoder.dtype).removeprefix("torch.")
+    return EncoderIdentity(weights, stored, dtype, encoder.tap_layer, "", "", label=label)
 
 
 def request_key(identity: EncoderIdentity, ids: torch.Tensor, presentation: Presentation) -> str:

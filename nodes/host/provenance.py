@@ -6,16 +6,13 @@ Contract: `facts_of(batch, identity)` goes into the store, into CONDITIONING und
 from __future__ import annotations
 
 import time
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from ...encoder.cache.identity import EncoderIdentity
+from ...encoder.pack_version import pack_version
 from ...encoder.presentation import TextSegment
 from ...encoder.prompt_notes import prompt_of
 from .tokens import TokenBatch
-
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def facts_of(batch: TokenBatch, identity: EncoderIdentity | None) -> dict[str, Any]:
@@ -36,12 +33,3 @@ def presentation_text(batch: TokenBatch) -> str:
 def _block(segment) -> str:
     height, width = segment.grid_hw
     return f"<|vision_start|>[{segment.modality}, {width}x{height} patches, {segment.pads} tokens]<|vision_end|>"
-
-
-@lru_cache(maxsize=1)
-def pack_version() -> str:
-    """As pyproject.toml says, the only place where it stands."""
-    for line in PROJECT.read_text(encoding="utf-8").splitlines():
-        if line.startswith("version = "):
-            return line.split('"')[1]
-    return "unknown"

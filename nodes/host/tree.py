@@ -6,14 +6,13 @@ modules are the encoder's own (shared, not copied). Source: comfy/text_encoders/
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from typing import TYPE_CHECKING
 
 from torch import nn
 
 from ...encoder import CheckpointReport, Encoder
-from ...encoder.cache.identity import EncoderIdentity, weights_identity
+from ...encoder.cache.identity import EncoderIdentity, encoder_identity
 from ...encoder.leaf import Leaf
 from ...encoder.packing import Packing
 from .readers import Reading
@@ -71,22 +70,13 @@ class HostTree(nn.Module):
         return self._identity
 
     def _read_identity(self) -> EncoderIdentity | None:
-        source, encoder = self.encoder.source, self.encoder
-        if source is None:
+        if self.encoder.source is None:
             return None
-        files = source.catalog.files_needed
         try:
-            for file in files:
-                source.files.check(file)
-            content = weights_identity(files)
+            return encoder_identity(self.encoder, self.report)
         except (OSError, RuntimeError, ValueError) as error:
             logger.info("H3TE: nothing is cached, the checkpoint cannot be told by its content: %s", error)
             return None
-        weights = hashlib.sha256(f"{content} {encoder.config!r}".encode()).hexdigest()
-        stored = "" if self.report is None else self.report.format or ""
-        label = source.catalog.name if self.report is None else f"{source.catalog.name}: {self.report.describe()}"
-        dtype = str(encoder.dtype).removeprefix("torch.")
-        return EncoderIdentity(weights, stored, dtype, encoder.tap_layer, "", "", label=label)
 
     @property
     def packings(self) -> list[Packing]:
