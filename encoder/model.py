@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -55,6 +56,14 @@ class Conditioning:
     notes: tuple[PromptNote, ...] = ()
     reused: int = 0
     seen_before: int = 0
+
+
+class EncodedRequest(NamedTuple):
+    """hidden [S, D] in compute dtype; reused, seen_before: as of a Conditioning."""
+
+    hidden: torch.Tensor
+    reused: int
+    seen_before: int
 
 
 class ReleasedTree(nn.Module):
@@ -229,15 +238,42 @@ class Encoder(nn.Module):
 
         Pixels and grids come together; pads must equal features. Raises ValueError with both numbers otherwise.
         """
+        pictures = (pixel_values, image_grid_thw, pixel_values_videos, video_grid_thw)
+        request = self.checked_request(input_ids, *pictures)
+        return self.encode_request(request, progress=progress, prefixes=prefixes).hidden
+
+    forward = encode_ids
+
+    def checked_request(
+        self,
+        input_ids: torch.Tensor,
+        pixel_values: torch.Tensor | None = None,
+        image_grid_thw: torch.Tensor | None = None,
+        pixel_values_videos: torch.Tensor | None = None,
+        video_grid_thw: torch.Tensor | None = None,
+    ) -> Request:
+        """What `encode_ids` takes, for `encode_request`. Computes nothing; raises ValueError as `encode_ids` does."""
         check_ids(input_ids, self.config.text.vocab_size)
         patches = {
             "image": self._paired(pixel_values, image_grid_thw, "pixel_values", "image_grid_thw"),
             "video": self._paired(pixel_values_videos, video_grid_thw, "pixel_values_videos", "video_grid_thw"),
         }
-        one_pass = self._pass([Request(input_ids.cpu(), patches)], self.device, prefixes=prefixes)
-        return self._hidden(one_pass, progress)[0]
+        request = Request(input_ids.cpu(), patches)
+        self._pass([request], self.device)
+        return request
 
-    forward = encode_ids
+    def encode_request(
+        self,
+        request: Request,
+        *,
+        progress: Progress | None = None,
+        vision_packing: str = "official",
+        prefixes: PrefixUse | None = None,
+    ) -> EncodedRequest:
+        """Hidden states of ids and patches, and what was not computed for them; options as `encode` has them."""
+        one_pass = self._pass([request], self.device, vision_packing, prefixes=prefixes)
+        (hidden,) = self._hidden(one_pass, progress)
+        return EncodedRequest(hidden, one_pass.reused[0], one_pass.seen_before[0])
 
     def _paired(
         self, pixels: torch.Tensor | None, grids: torch.Tensor | None, pixels_name: str, grids_name: str

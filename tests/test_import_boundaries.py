@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HOST = {"comfy", "comfy_api", "comfy_extras", "comfy_execution", "folder_paths", "nodes", "server", "execution"}
-ENCODER_MAY = {"gguf", "numpy", "PIL", "safetensors", "tokenizers", "torch"}
+ENCODER_MAY = {"aiohttp", "gguf", "numpy", "PIL", "safetensors", "tokenizers", "torch"}
 ROOMS = ("encoder", "nodes", "patches")
 FILES = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
 ENCODER = [path for path in FILES if path.is_relative_to(ROOT / "encoder")]

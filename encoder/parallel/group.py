@@ -70,7 +70,7 @@ class TensorParallel:
         x = x.contiguous()
         for part in x.view(-1).split(SUMMED_AT_ONCE):
             total = part.float()  # float32 is summed where it lies
-            torch.distributed.all_reduce(total, group=self.group)
+            self.add_up(total)
             if total is not part:
                 part.copy_(total)
         return x
@@ -78,6 +78,10 @@ class TensorParallel:
     def any(self, here: bool, device: torch.device | str) -> bool:
         """Whether it is so on some rank: then all of them do what follows from it."""
         return here if self.size == 1 else bool(self.sum(torch.tensor([float(here)], device=device)).item())
+
+    def add_up(self, total: torch.Tensor) -> None:
+        """float32, of every rank, is their sum on each afterwards: the only thing that ranks exchange."""
+        torch.distributed.all_reduce(total, group=self.group)
 
 
 ALONE = TensorParallel()
