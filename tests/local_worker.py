@@ -22,6 +22,7 @@ class LocalWorker:
         self.settings = settings
         self.engine = Engine(settings)
         self.sock = socket.create_server(("127.0.0.1", 0))
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65_536)  # the system holds little of an unread answer
         self.address = self.sock.getsockname()
         self.service: Service | None = None
         self._ready: Future = Future()

@@ -11,12 +11,11 @@ from h3te.encoder.cache.identity import encoder_identity
 from h3te.encoder.cache.prefixes import PrefixStore, PrefixUse
 from h3te.encoder.checkpoint import inspect_checkpoint
 from h3te.encoder.pack_version import pack_version
-from h3te.encoder.parallel.protocol import EncodeRequest
 from h3te.encoder.parallel.worker.settings import Settings
 from h3te_tests.local_worker import LocalWorker
 from h3te_tests.parallel.requests import REQUESTS
 from h3te_tests.tiny_weights import TAP_LAYER
-from h3te_tests.worker_calls import call, encode, health, job_state, message, new_id, text_request
+from h3te_tests.worker_calls import call, encode, health, job_state, message, new_id, sent, text_request
 
 
 def settings(checkpoint, **changes) -> Settings:
@@ -33,17 +32,6 @@ def worker(tiny_checkpoint):
 @pytest.fixture(scope="module")
 def local(tiny_checkpoint, tokenizer_folder):
     return load_encoder(tiny_checkpoint, tap_layer=TAP_LAYER, tokenizer=tokenizer_folder)
-
-
-def sent(done, told, **changes) -> EncodeRequest:
-    """What a client makes of a finished local encode."""
-    given = {"checkpoint": told.weights, "dtype": told.dtype, "tap_layer": told.tap_layer}
-    names = {"image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw")}
-    for modality, (pixels, grids) in names.items():
-        patches = getattr(done.presentation, modality)
-        if patches is not None:
-            given |= {pixels: patches.pixel_values.bfloat16(), grids: patches.grid_thw}
-    return EncodeRequest(done.token_ids, **given, **changes)
 
 
 @pytest.mark.parametrize("packing", ["official", "per_reference"])

@@ -114,5 +114,16 @@ def text_request(told: Health, tokens: int = 12, start: int = 100, **changes) ->
     return EncodeRequest(**{"input_ids": torch.arange(start, start + tokens), **given, **changes})
 
 
+def sent(done, told, **changes) -> EncodeRequest:
+    """What a client makes of a finished local encode."""
+    given = {"checkpoint": told.weights, "dtype": told.dtype, "tap_layer": told.tap_layer}
+    names = {"image": ("pixel_values", "image_grid_thw"), "video": ("pixel_values_videos", "video_grid_thw")}
+    for modality, (pixels, grids) in names.items():
+        patches = getattr(done.presentation, modality)
+        if patches is not None:
+            given |= {pixels: patches.pixel_values.bfloat16(), grids: patches.grid_thw}
+    return EncodeRequest(done.token_ids, **given, **changes)
+
+
 def message(body: bytes) -> str:
     return json.loads(body)["error"]

@@ -46,7 +46,8 @@ class Job:
 
     def let_go(self) -> None:
         """Its body is needed no longer, and counts no longer."""
-        self.body, self.request, self.size = None, None, 0
+        self.request = None  # first: the computing thread looks at it last
+        self.body, self.size = None, 0
 
 
 class Unload:

@@ -141,7 +141,7 @@ class JobLoop:
 def _failure(error: Exception) -> _Failure:
     if isinstance(error, ValueError):
         return _Failure(str(error), 400)
-    if isinstance(error, (torch.OutOfMemoryError, MemoryError)) or "allocate memory" in str(error):
+    if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)) or "allocate memory" in str(error):
         return _Failure(
             f"worker: expected enough memory, got none left ({str(error).splitlines()[0]:.300}). Send less at once, "
             "use more ranks, or start the worker with --reader stream.",

@@ -33,6 +33,9 @@ def main(script: Path) -> int:
     own = place()
     if own is None and settings.ranks > 1:
         return launch(settings, script, sys.argv[1:])
+    if own is not None and settings.ranks not in (1, own.size):
+        logger.error("worker: expected --ranks %d as torchrun started, got %d. Leave it out.", own.size, settings.ranks)
+        return 2
     status = run_rank(settings, own or Place())
     logging.shutdown()
     os._exit(status)  # a thread may wait in a collective for a rank that is gone

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 BEAT_SECONDS = 0.5
 STILL_SECONDS = 2.0
 FAILED = "failed: "
+LOST_CONTACT = "lost contact"  # to another rank: what came of a loss, not the loss
 TORCHRUN_GONE = "torchrun cannot be reached any more"
 _MISSES = 3
 
@@ -36,7 +37,8 @@ def store_of(environment: Mapping[str, str] = os.environ):
     from torch.distributed import TCPStore
 
     address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
-    return TCPStore(address, port, None, False, timedelta(seconds=30))
+    libuv = environment.get("USE_LIBUV", "1") == "1"
+    return TCPStore(address, port, None, False, timedelta(seconds=30), use_libuv=libuv)
 
 
 class Pulse:
@@ -73,7 +75,8 @@ class Pulse:
                 return self._died(silent) if silent else None
             time.sleep(0.1)
         still = {rank: peer for rank, peer in silent.items() if now - peer.since > STILL_SECONDS}
-        return self._died(still) if still else None
+        told = [f"rank {rank} ended ({p.note})" for rank, p in self._peers.items() if p.note not in ("", LOST_CONTACT)]
+        return self._died(still) if still else (told or [None])[0]
 
     def _died(self, ranks: Mapping[int, _Peer]) -> str:
         named = ", ".join(f"rank {rank}" for rank in ranks)

@@ -19,7 +19,7 @@ from .board import Board
 from .control import RankLost
 from .engine import Engine
 from .job_loop import JobLoop, WorkerEnds
-from .pulse import FAILED
+from .pulse import FAILED, LOST_CONTACT
 from .ranks import Joined
 from .server import Server
 from .settings import Settings
@@ -28,7 +28,6 @@ logger = logging.getLogger(__name__)
 
 SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name))
 TOLD_TO_END = "it was told to end"
-_CONTACT = "lost contact"
 
 
 class Service:
@@ -64,7 +63,7 @@ class Service:
     async def ended(self) -> str:
         """Why it ends, once it does: the rank that is lost rather than what came of it."""
         why = await self._ended
-        if self._joined.pulse is not None and why in (TOLD_TO_END, _CONTACT):
+        if self._joined.pulse is not None and why in (TOLD_TO_END, LOST_CONTACT):
             why = await self._loop.run_in_executor(None, self._joined.pulse.lost) or why
         return why
 
@@ -109,7 +108,7 @@ def follow(joined: Joined, engine: Engine) -> int:
         pass
     joined.pulse.note(reasons[0])
     logger.info("worker: rank %d ends, %s", joined.place.rank, reasons[0])
-    return int(reasons[0] != TOLD_TO_END)
+    return 1  # also when it was told to end: torchrun then ends the others
 
 
 def _watched(run: Callable[[], None], end: Callable[[str], None]) -> None:
@@ -120,7 +119,7 @@ def _watched(run: Callable[[], None], end: Callable[[str], None]) -> None:
         end(f"{FAILED}{error}")
     except Exception as error:
         logger.exception("worker: cannot go on")
-        end(_CONTACT if isinstance(error, RankLost) else f"{FAILED}{type(error).__name__}: {error}")
+        end(LOST_CONTACT if isinstance(error, RankLost) else f"{FAILED}{type(error).__name__}: {error}")
 
 
 def _on_signals(act: Callable[[], None]) -> None:

@@ -34,8 +34,8 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What clients may take. A body or an answer may stall for `stall_seconds`, and has `grace_seconds` and a second
-    for each `bytes_per_second` in all; at most `answers` are on their way, then the oldest is given up."""
+    """What clients may take. A body or an answer may stall for `stall_seconds`, and after `grace_seconds` has to have
+    moved at `bytes_per_second`; at most `answers` are on their way, then the oldest is given up."""
 
     body_bytes: int = 1_000_000_000
     tokens: int = 65_536

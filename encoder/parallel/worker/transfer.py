@@ -26,22 +26,23 @@ T = TypeVar("T")
 
 
 class _Clock:
-    """The time that one transfer has."""
+    """The time that a transfer has: each step of it, and what has moved so far at the least rate."""
 
-    def __init__(self, size: int, limits: Limits):
-        self._stall = limits.stall_seconds
+    def __init__(self, limits: Limits):
+        self._limits = limits
         self._now = asyncio.get_running_loop().time
-        self._end = self._now() + limits.grace_seconds + size / limits.bytes_per_second
+        self._start, self.moved = self._now(), 0
 
     async def within(self, step: Awaitable[T]) -> T:
-        """Raises TimeoutError (asyncio's before Python 3.11)."""
-        return await asyncio.wait_for(step, max(0.0, min(self._stall, self._end - self._now())))
+        """Raises asyncio.TimeoutError."""
+        end = self._start + self._limits.grace_seconds + self.moved / self._limits.bytes_per_second
+        return await asyncio.wait_for(step, max(0.0, min(self._limits.stall_seconds, end - self._now())))
 
 
 async def read_body(http: web.Request, size: int, limits: Limits) -> torch.Tensor:
     """uint8 [size]. Memory is taken as bytes arrive. Raises Refused."""
     raw = torch.empty(size, dtype=torch.uint8)
-    view, clock, place = memoryview(raw.numpy()), _Clock(size, limits), 0
+    view, clock, place = memoryview(raw.numpy()), _Clock(limits), 0
     while place < size:
         try:
             chunk = await clock.within(http.content.readany())
@@ -49,10 +50,13 @@ async def read_body(http: web.Request, size: int, limits: Limits) -> torch.Tenso
             raise Refused(
                 408, f"worker: expected {size:,} bytes in time, got {place:,} of them. Use a faster connection."
             ) from error
+        except ConnectionError:
+            chunk = b""
         if not chunk:
             raise Refused(400, f"worker: expected {size:,} bytes, got {place:,}. Send the body whole.")
         view[place : place + len(chunk)] = chunk
         place += len(chunk)
+        clock.moved += len(chunk)
     return raw
 
 
@@ -67,15 +71,18 @@ class Answers:
         answer = web.StreamResponse(headers={"Content-Type": MEDIA_TYPE, "Content-Length": str(size)})
         self._make_room()
         self._open[id(http)] = http
-        clock = _Clock(size, self._limits)
+        clock = _Clock(self._limits)
         try:
             await clock.within(answer.prepare(http))
             for part in _parts(pieces):
                 await clock.within(answer.write(part))
+                clock.moved += part.nbytes
             await clock.within(answer.write_eof())
         except asyncio.TimeoutError:
             logger.warning("worker: an answer of %d bytes was not read in time and is given up", size)
             _abort(http)
+        except ConnectionError:
+            logger.info("worker: an answer of %d bytes was not wanted any more", size)
         finally:
             self._open.pop(id(http), None)
         return answer
