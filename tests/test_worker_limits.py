@@ -168,10 +168,12 @@ def test_a_reader_that_stalls_holds_neither_the_queue_nor_the_answer(worker):
 def test_of_too_many_unread_answers_the_oldest_is_given_up(worker, monkeypatch):
     monkeypatch.setattr(worker.service._server._answers, "_limits", replace(LIMITS, stall_seconds=20))
     answers = worker.service._server._answers
-    socks = []
-    for i in range(3):
-        socks.append(begin(worker.address, request(worker, 19_000), new_id()))
-        until(lambda i=i: len(answers._open) == min(i + 1, 2))
+    jobs, socks = [new_id() for _ in range(3)], []
+    for i, job in enumerate(jobs):
+        socks.append(begin(worker.address, request(worker, 19_000), job))
+        until(
+            lambda i=i, job=job: job_state(worker.address, job).state == "done" and len(answers._open) == min(i + 1, 2)
+        )
     sizes = [len(received(sock)) for sock in (socks[0], socks[2], socks[1])]
     assert sizes[0] < 19_000 * 128 < min(sizes[1:])
 

@@ -36,9 +36,13 @@ def health(address: tuple[str, int], **headers) -> Health:
 
 
 def job_state(address: tuple[str, int], job: str) -> JobState:
-    status, body = call(address, "GET", f"/jobs/{job}")
-    assert status == 200, body
-    return JobState.from_bytes(body)
+    """Of a job whose request has been sent: the worker may not have read its head yet."""
+
+    def known() -> bytes | None:
+        status, body = call(address, "GET", f"/jobs/{job}")
+        return body if status == 200 else None
+
+    return JobState.from_bytes(until(known, 5))
 
 
 def new_id() -> str:

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from aiohttp import web
 
 from ..protocol import JOB_HEADER, JOB_ID, EncodeRequest, Health, JobState, OtherProtocol, error_body
-from .board import Board, Job, Refused
+from .board import CANCELLED, Board, Job, Refused
 from .settings import Limits, is_loopback
 from .transfer import Answers, read_body
 
@@ -160,6 +160,8 @@ class Server:
             raise Refused(409, str(error)) from error
         except ValueError as error:
             raise Refused(400, str(error)) from error
+        if http.transport is None:  # the client left; its handler is cancelled, or soon will be
+            raise Refused(410, CANCELLED)
         self._board.enqueue(job, body, request)
 
     def _compare(self, request: EncodeRequest) -> None:
