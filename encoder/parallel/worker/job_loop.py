@@ -148,4 +148,7 @@ def _failure(error: Exception) -> _Failure:
             500,
         )
     fatal = isinstance(error, getattr(torch, "AcceleratorError", ()))  # the GPU takes no more work of this process
-    return _Failure(f"{type(error).__name__}: {error}"[:3000], 500, fatal)
+    text = (
+        str(error) if ": expected " in str(error) else f"{type(error).__name__}: {error}"
+    )  # ours speak for themselves
+    return _Failure(text[:3000], 500, fatal)
