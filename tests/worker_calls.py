@@ -125,7 +125,7 @@ def sent(done, told, **changes) -> EncodeRequest:
     for modality, (pixels, grids) in names.items():
         patches = getattr(done.presentation, modality)
         if patches is not None:
-            given |= {pixels: patches.pixel_values.bfloat16(), grids: patches.grid_thw}
+            given |= {pixels: patches.pixel_values.to(getattr(torch, told.dtype)), grids: patches.grid_thw}
     return EncodeRequest(done.token_ids, **given, **changes)
 
 

@@ -14,19 +14,19 @@ from pathlib import Path
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
 MARK = 77
 
 
 def main() -> int:
+    sys.path[0] = str(ROOT)  # instead of this folder, whose requests.py is not the package of that name
     import worker as script
 
     run = script.importlib.import_module
 
     def patched(name: str):
-        module = run(name)
-        _patch(run(f"{name}.engine").Engine, run(f"{name}.control").AgreedParallel)
-        return module
+        if name.endswith(".parallel.worker"):
+            _patch(run(f"{name}.engine").Engine, run(f"{name}.control").AgreedParallel)
+        return run(name)
 
     script.importlib.import_module = patched
     script.__file__ = __file__

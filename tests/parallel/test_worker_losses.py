@@ -24,7 +24,14 @@ def failing(worker, rank: int, how: int, place: int = 0):
 
 
 def gone(processes: list[psutil.Process]) -> None:
-    until(lambda: not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes), 40)
+    until(lambda: not any(lives(process) for process in processes), 40)
+
+
+def lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 @pytest.fixture(scope="module", params=(2, 4))

@@ -30,7 +30,7 @@ LONG = 12_000  # tokens: seconds of work, so that something can happen meanwhile
 
 @pytest.fixture(scope="module", params=SIZES)
 def worker(request, shared_checkpoint):
-    options = ("--dtype", "float32", "--prefix-gb", "0.1", "--body-limit", "1")
+    options = ("--dtype", "float32", "--prefix-gb", "0.1", "--body-limit", "10")
     with StartedWorker(shared_checkpoint, request.param, *options) as running:
         yield running
 
@@ -103,13 +103,13 @@ def test_what_is_refused_does_not_reach_the_ranks(worker):
     request = text_request(told)
     assert encode(worker.address, replace(request, checkpoint="0" * 64))[0] == 409
     assert encode(worker.address, replace(request, input_ids=torch.tensor([10**7])))[0] == 400
-    large = torch.zeros(400, 1536), torch.tensor([[1, 20, 20]])
+    large = torch.zeros(1800, 1536), torch.tensor([[1, 30, 60]])
     assert encode(worker.address, replace(request, pixel_values=large[0], image_grid_thw=large[1]))[0] == 413
     works(worker)
 
 
 def test_slow_readers_and_senders_hold_nobody(worker):
-    reader = begin(worker.address, text_request(health(worker.address), LONG // 2), new_id())
+    reader = begin(worker.address, text_request(health(worker.address), LONG), new_id())
     sender_job = new_id()
     sender = begin(worker.address, text_request(health(worker.address), 2000), sender_job, most=5000)
     until(lambda: job_state(worker.address, sender_job).what == "receiving")

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -62,7 +63,7 @@ class StartedWorker:
             except subprocess.TimeoutExpired:
                 self._process.kill()
         for child in children:  # ours alone, by their own numbers
-            if child.is_running():
+            with suppress(psutil.NoSuchProcess):
                 child.kill()
         self._listener.join(30)
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 
 BEAT_SECONDS = 0.5
 STILL_SECONDS = 2.0
+CONNECT_SECONDS = 10
 FAILED = "failed: "
 LOST_CONTACT = "lost contact"  # to another rank: what came of a loss, not the loss
 TORCHRUN_GONE = "torchrun cannot be reached any more"
-_MISSES = 3
+_MISSES = 2  # one that breaks, and one that finds nobody for CONNECT_SECONDS
 
 
 @dataclass
@@ -38,7 +39,7 @@ def store_of(environment: Mapping[str, str] = os.environ):
 
     address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
     libuv = environment.get("USE_LIBUV", "1") == "1"
-    return TCPStore(address, port, None, False, timedelta(seconds=30), use_libuv=libuv)
+    return TCPStore(address, port, None, False, timedelta(seconds=CONNECT_SECONDS), use_libuv=libuv)
 
 
 class Pulse:
