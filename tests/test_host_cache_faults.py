@@ -157,9 +157,9 @@ def test_entry_damaged_on_disk_is_encoded_again_and_replaced(load, caches, user)
 
 @pytest.mark.parametrize("last", [3, 40])
 def test_stop_in_the_middle_keeps_nothing_of_any_prompt(load, caches, comfy, monkeypatch, last):  # noqa: F811
-    from h3te.nodes.host import clip as clip_module
+    from h3te.nodes.host import local_computing as module
 
-    clip, real = load().args[0], clip_module.HostProgress
+    clip, real = load().args[0], module.HostProgress
     calls = []
 
     class Stopping(real):
@@ -169,7 +169,7 @@ def test_stop_in_the_middle_keeps_nothing_of_any_prompt(load, caches, comfy, mon
                 raise comfy.model_management.InterruptProcessingException()
             super().__call__(*step)
 
-    monkeypatch.setattr(clip_module, "HostProgress", Stopping)
+    monkeypatch.setattr(module, "HostProgress", Stopping)
     tokens = clip.tokenize_each(["a fox", LONG], images=[SHOWN[0]])
     with pytest.raises(comfy.model_management.InterruptProcessingException):
         clip.encode_each(tokens)

@@ -114,7 +114,7 @@ def test_a_fault_on_the_thread_that_fetches_ahead(open_as, monkeypatch):  # noqa
 
 @pytest.mark.parametrize("kind", ["bf16", *SAMPLED])
 def test_stop_at_every_step_leaves_the_next_request_right(comfy, open_as, monkeypatch, kind):  # noqa: F811
-    from h3te.nodes.host import clip as module
+    from h3te.nodes.host import local_computing as module
 
     clip, management = open_as(kind), comfy.model_management
     expected, real = encode(clip), module.HostProgress.__call__

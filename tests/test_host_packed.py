@@ -58,13 +58,17 @@ def test_whole_way_through_load_models_gpu(open_as, kind):  # noqa: F811
 @pytest.mark.parametrize("kind", ["nvfp4", "nvfp4_awq", "int8_row", "fp8", "nvfp4_awq streamed"])
 def test_encode_with_comfyuis_kernels_gives_our_bits(comfy, open_as, monkeypatch, kind):  # noqa: F811
     from h3te.nodes.host import kernels
+    from h3te.nodes.host.local_computing import kernels_of
     from h3te.nodes.host.report import details
 
     expected = open_as(kind).encode("a fox")
     monkeypatch.setattr(kernels, "REAL_BACKENDS", ("eager",))  # taken for a real one
     kernels._refusal.cache_clear()
     clip = open_as(kind, unpack="comfyui")
-    assert all(leaf.packing is None or any(k.fits(leaf.packing, CPU) for k in clip.kernels()) for leaf in leaves(clip))
+    assert all(
+        leaf.packing is None or any(k.fits(leaf.packing, CPU) for k in kernels_of(clip.patcher))
+        for leaf in leaves(clip)
+    )
     for packing in {type(leaf.packing) for leaf in leaves(clip)} - {type(None)}:
         monkeypatch.setattr(packing, "rows", None)  # ours is not asked
     assert torch.equal(clip.encode("a fox"), expected)
@@ -75,6 +79,7 @@ def test_encode_with_comfyuis_kernels_gives_our_bits(comfy, open_as, monkeypatch
 
 def test_loader_refuses_kernels_that_cannot_be_had(text_encoders, demo_folder):  # noqa: F811
     from h3te.nodes.encoder_options import EncoderOptionsNode
+    from h3te.nodes.host.local_computing import kernels_of
     from h3te.nodes.load_text_encoder import LoadTextEncoder
     from packed_files import write_packed
 
@@ -83,7 +88,8 @@ def test_loader_refuses_kernels_that_cannot_be_had(text_encoders, demo_folder): 
     with pytest.raises(RuntimeError, match=r"ComfyUI's own kernels for int8 weights of \d+ columns on cpu, got none"):
         LoadTextEncoder.execute("h3.safetensors", "cpu", options)
     place(demo_folder, text_encoders / "h3" / "text_encoder")
-    assert LoadTextEncoder.execute("h3/text_encoder/", "cpu", options).args[0].kernels() == ()  # nothing to unpack
+    clip = LoadTextEncoder.execute("h3/text_encoder/", "cpu", options).args[0]
+    assert kernels_of(clip.patcher) == ()  # nothing to unpack
 
 
 # the loader

@@ -113,7 +113,7 @@ def test_reading_into_memory_shows_progress_and_hears_stop(
     monkeypatch,
 ):
     from h3te.encoder.checkpoint import files
-    from h3te.nodes.host import clip as module
+    from h3te.nodes.host import local_computing as module
 
     class Stopped(module.HostProgress):
         def __call__(self, done, total, what):

@@ -196,7 +196,7 @@ def test_stop_is_never_taken_for_out_of_memory(comfy, tiny_clip, runs_out, monke
 
 
 def test_stop_during_the_retry_gets_through(comfy, tiny_clip, runs_out, monkeypatch):  # noqa: F811
-    from h3te.nodes.host import clip as module
+    from h3te.nodes.host import local_computing as module
 
     expected, real = encode(tiny_clip), module.offload
 
@@ -211,9 +211,9 @@ def test_stop_during_the_retry_gets_through(comfy, tiny_clip, runs_out, monkeypa
 
 
 def test_activations_of_the_first_try_are_gone_before_the_second(comfy, tiny_clip, monkeypatch):  # noqa: F811
-    from h3te.nodes.host import clip as module
+    from h3te.nodes.host import local_computing as module
 
-    real, held, alive = module.H3Clip._compute, [], []
+    real, held, alive = module.LocalComputing._compute, [], []
 
     def compute(self, batches, show, vision_packing="official", cache=None):
         if vision_packing == "official":
@@ -223,7 +223,7 @@ def test_activations_of_the_first_try_are_gone_before_the_second(comfy, tiny_cli
         alive.append(held[0]() is not None)
         return real(self, batches, show, vision_packing, cache)
 
-    monkeypatch.setattr(module.H3Clip, "_compute", compute)
+    monkeypatch.setattr(module.LocalComputing, "_compute", compute)
     gc.disable()
     try:
         encode(tiny_clip)

@@ -214,7 +214,7 @@ def test_out_of_memory_is_repeated_for_all_prompts_and_said(tiny_clip, encode_al
 
 
 def test_stop_in_the_pass_lends_nothing_on_and_the_next_prompts_are_right(comfy, tiny_clip, encode_all, monkeypatch):  # noqa: F811
-    from h3te.nodes.host import clip as module
+    from h3te.nodes.host import local_computing as module
 
     want, real = [one.conditioning[0][0] for one in encode_all(tiny_clip)], module.HostProgress.__call__
 

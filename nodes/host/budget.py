@@ -1,7 +1,7 @@
 """The memory plan of a request, or of several in one pass, beside what the device has: shown before the load, warned
 about, refused if hopeless.
 
-Contract: `budget_of_request(patcher, *batches)` -> Budget, part of a `Run`, what a node tells about a request.
+Contract: `budget_of_request(patcher, *batches)` -> Budget, part of what a node tells about a request.
 Free memory is ComfyUI's own figure; what its models hold there can be freed, and counts as available. Refused is only
 what no arrangement can compute: activations far larger than everything that the device and what it can spill into
 hold. Less than that is a warning: the estimate may be too high.
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import platform
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import comfy.model_management
 import psutil
@@ -19,11 +18,8 @@ import torch
 
 from ...encoder.leaf import Leaf
 from .memory import MemoryPlan, plan_requests, weights_in_use
-from .readers import Reading
+from .request_cache import RequestCache
 from .tokens import TokenBatch
-
-if TYPE_CHECKING:
-    from .request_cache import RequestCache
 
 MARGIN = 1.3  # how far above what is really needed a plan may be (tests/test_memory_plan.py)
 WHO = "MiniMax H3 text encoder (H3TE)"
@@ -100,19 +96,6 @@ class Budget:
         ways += ["" if self.packed else "load a packed file (nvfp4_awq or int8_convrot)"]
         ways += ["choose reader stream in the options"] if self.on_cpu else ["choose device cpu in the loader"]
         return ", or ".join(way for way in ways if way)
-
-
-@dataclass(frozen=True)
-class Run:
-    """A request that was encoded: its plan, bytes on the device and offloaded after it, how weights were read, why it
-    was repeated, and whether the weights were given up."""
-
-    budget: Budget
-    resident: int
-    offloaded: int
-    reading: Reading | None
-    repeated: str | None
-    released: bool
 
 
 def budget_of_request(patcher, *batches: TokenBatch, mapped: bool = True, cache: RequestCache | None = None) -> Budget:

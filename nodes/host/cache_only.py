@@ -1,13 +1,16 @@
 """Encoders without a checkpoint: the store of finished conditioning answers for them, and says what it cannot answer.
 
 Contract: `choices()` are the encoders that conditioning on disk was stored of, by name; `recorded(choice)` is one of
-them. What is missing is a RuntimeError that lists what there is.
+them; `CacheOnly` stands where others compute (computing.py). What is missing is a RuntimeError that lists what there
+is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 from ...encoder.cache.identity import EncoderIdentity
 from ...encoder.cache.identity_records import KnownIdentity
@@ -58,7 +61,7 @@ def _name(identity: EncoderIdentity) -> str:
     return f"{identity.label.split(':')[0]}, {', '.join(how)} ({identity.key[:KEY_DIGITS]})"
 
 
-def not_stored(identity: EncoderIdentity | None, batches: Sequence[TokenBatch]) -> str:
+def _not_stored(identity: EncoderIdentity | None, batches: Sequence[TokenBatch]) -> str:
     """The message for requests that the store does not have."""
     wanted = ", ".join(_request(prompt_of(b.presentation), len(b.sequence)) for b in batches)
     stored = caches.conditioning_store().requests(identity.key) if identity is not None else []
@@ -73,3 +76,25 @@ def not_stored(identity: EncoderIdentity | None, batches: Sequence[TokenBatch]) 
 
 def _request(prompt: str, tokens: object) -> str:
     return f'"{shortened(prompt)}" ({tokens} tokens)'
+
+
+class CacheOnly:
+    """A Computing that computes nothing. identity: of the encoder with what was put on it."""
+
+    run = None
+
+    def __init__(self, identity: EncoderIdentity | None):
+        self._identity = identity
+
+    def load(self, batches: Sequence[TokenBatch]) -> None:
+        """Raises RuntimeError."""
+        raise RuntimeError(_not_stored(self._identity, batches))
+
+    @contextmanager
+    def loaded(self, batches: Sequence[TokenBatch]) -> Iterator[None]:
+        self.load(batches)
+        yield
+
+    def encode(self, batches: Sequence[TokenBatch], cache: object, show: bool = True) -> list[dict[str, Any]]:
+        self.load(batches)
+        return []

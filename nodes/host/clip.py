@@ -1,47 +1,35 @@
-"""The CLIP that travels on ComfyUI's sockets: its patcher manages the encoder's weights, our encoder computes.
+"""The CLIP that travels on ComfyUI's sockets: what its nodes ask of one, over an encoder that is computed elsewhere.
 
 Contract: subclasses `comfy.sd.CLIP` and answers what ComfyUI's nodes ask of one: `tokenize` (both protocols of the H3
 nodes, see tokens.py), `encode_from_tokens` and `encode_from_tokens_scheduled` with hooks and schedules, `clone`,
-`load_model`, LoRA through the patcher. `tokenize_each` and `encode_each` do the same for several prompts, in one pass
-over the weights. Conditioning is float32 on ComfyUI's intermediate device with `pooled_output`
-None and `minimax_token_tags`, as its own H3 encoder returns it; a bfloat16 result is widened without loss. What H3
-cannot do (another layer, text generation, saving) is refused by name. Out of memory is tried once more with everything
-offloaded; Stop passes through. opening.py makes these from checkpoints.
+`load_model`, LoRA through the patcher. `tokenize_each` and `encode_each` do the same for several prompts. Conditioning
+is float32 on ComfyUI's intermediate device with `pooled_output` None and `minimax_token_tags`, as its own H3 encoder
+returns it; a bfloat16 result is widened without loss. What H3 cannot do (another layer, text generation, saving) is
+refused by name. Who computes, with which memory, is computing.py's; opening.py makes these from checkpoints.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any
 
 import comfy.hooks
-import comfy.model_management
 import comfy.sd
 import torch
 
-from ...encoder import Conditioning, Encoder
-from ...encoder.packing.kernels import Kernel, use_kernels
-from .budget import Budget, Run, budget_of_request
+from ...encoder import Encoder
 from .caches import CacheSettings
-from .kernels import kernels_for
+from .computing import Computing, Run, computing
+from .local_computing import kernels_of
 from .patcher import H3Patcher
-from .progress import HostProgress
-from .readers import settle, takes_time
-from .recovery import is_out_of_memory, offload, place_nothing, release
 from .refusals import Refusals, refuse_layer
-from .request_cache import RequestCache, result
+from .request_cache import RequestCache
 from .schedule import stretches
-from .tokens import WHO, TokenBatch, make_tokens, make_tokens_each, token_batch
+from .tokens import TokenBatch, make_tokens, make_tokens_each, token_batch
 from .tree import HostTree
 
-logger = logging.getLogger(__name__)
-
 BACKENDS = ("encoder", "official")
-REPEATED = "ran out of memory, repeated with all weights offloaded"
-UNPLACED = "ran out of memory while weights were loaded, computed with all weights offloaded"
-_APART = " and every reference seen on its own (vision_packing per_reference), which may differ in the last bits"
 
 
 def make_patcher(tree: HostTree, load_device: torch.device, offload_device: torch.device):
@@ -65,9 +53,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         self.layer_idx = None
         self.use_clip_schedule = False
         self.apply_hooks_to_conds = None
-        self.budget: Budget | None = None  # of the request at hand
-        self.repeated: str | None = None
-        self.run: Run | None = None
+        self.run: Run | None = None  # of the request before, None where nothing was computed
 
     @property
     def encoder(self) -> Encoder:
@@ -77,10 +63,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
     @property
     def label(self) -> str:
         """Format and size, for people."""
-        report, recorded = self.patcher.model.report, self.patcher.model.recorded
-        if recorded is not None:
-            return f"cache only, {recorded.label}"
-        return f"{self.encoder.weight_bytes / 1e9:.2f} GB" if report is None else report.describe()
+        return self.patcher.model.label
 
     def clone(self, disable_dynamic: bool = False) -> H3Clip:
         """A handle on the same weights with patches of its own. The plain patcher has nothing dynamic to disable."""
@@ -94,9 +77,13 @@ class H3Clip(Refusals, comfy.sd.CLIP):
     def prepare(self) -> None:
         """What was asked for and cannot be had is said at the loader. Raises as `kernels_for` and `official_model`."""
         if self.patcher.model.unpack == "comfyui":
-            self.kernels()
+            kernels_of(self.patcher)
         if self.backend == "official":
             self.patcher.model.official()
+
+    def cache(self) -> RequestCache:
+        """For one call."""
+        return RequestCache(self.patcher, self.backend, self.caches)
 
     # tokens
 
@@ -111,42 +98,10 @@ class H3Clip(Refusals, comfy.sd.CLIP):
     # encoding
 
     def load_model(self, tokens: Mapping[str, Any] | None = None):
-        """Map the weights, then let ComfyUI place them, with the room that this request needs beside them."""
-        return self._load([token_batch(tokens)] if tokens else [], RequestCache(self))
-
-    def _load(self, batches: Sequence[TokenBatch], cache: RequestCache):
+        """Everything ready for `tokens`, with the room that this request needs beside the weights."""
         refuse_layer(self.layer_idx)
-        cache.refuse_without_weights(batches)
-        encoder = self.encoder
-        self.budget = self.repeated = None
-        if batches:
-            budget_of_request(self.patcher, *batches, mapped=False).check()
-        settle(self.patcher.model)
-        encoder.materialise(HostProgress(show=takes_time(encoder)))
-        self.patcher.size = 0  # counted anew: stored dtypes are known from here on
-        if batches:
-            self.budget = budget_of_request(self.patcher, *batches, cache=cache)
-            logger.info("H3TE: %s", self.budget.line())
-            if self.budget.is_tight:
-                logger.warning("%s: %s", WHO, self.budget.warning())
-        self._place(self.budget.plan.activations if self.budget else 0)
+        self._computing(self.cache()).load([token_batch(tokens)] if tokens else [])
         return self.patcher
-
-    def _place(self, needed: int) -> None:
-        try:
-            comfy.model_management.load_models_gpu([self.patcher], memory_required=needed)
-            return
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        self.repeated = UNPLACED
-        logger.warning("%s: %s.", WHO, self.repeated)
-        place_nothing(self.patcher)
-
-    def kernels(self) -> tuple[Kernel, ...]:
-        """ComfyUI's own kernels that unpack this encoder's weights. Raises as `kernels_for`."""
-        tree = self.patcher.model
-        return kernels_for(tree.unpack, self.patcher.load_device, tree.packings)
 
     def encode_from_tokens(
         self, tokens: Mapping[str, Any], return_pooled: bool | str = False, return_dict: bool = False
@@ -168,8 +123,9 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         add_dict, batch = add_dict or {}, token_batch(tokens)
         if not self._has_schedule:
             return [self._entry(out, add_dict) for out in self._encoded([batch])]
-        with self._loaded([batch], RequestCache(self)):
-            return list(self._each_scheduled(self.patcher.forced_hooks, batch, add_dict, show_pbar))
+        refuse_layer(self.layer_idx)
+        with self._loaded([batch], self.cache()) as work:
+            return list(self._each_scheduled(work, batch, add_dict, show_pbar))
 
     def encode_each(self, requests: Sequence[Mapping[str, Any]]) -> list[list[list]]:
         """The CONDITIONING of each of several tokens, in their order, to the bit what each would be alone. One pass
@@ -194,94 +150,29 @@ class H3Clip(Refusals, comfy.sd.CLIP):
 
     def _encoded(self, batches: Sequence[TokenBatch]) -> list[dict[str, Any]]:
         refuse_layer(self.layer_idx)
-        cache, self.run = RequestCache(self), None
+        cache, self.run = self.cache(), None
         found = cache.answers(batches)
         missing = [batch for batch, out in zip(batches, found, strict=True) if out is None]
         if not missing:
             return found
-        with self._loaded(missing, cache):
-            made = iter(self._encode(missing, cache))
+        with self._loaded(missing, cache) as work:
+            made = iter(work.encode(missing, cache))
         return [next(made) if out is None else out for out in found]
 
-    @contextmanager
-    def _loaded(self, batches: Sequence[TokenBatch], cache: RequestCache) -> Iterator[None]:
-        """Weights are placed for the length of a request, and given up after it when the options say so."""
-        self.run = None
-        try:
-            self._load(batches, cache)
-            yield
-            resident, reading = self.patcher.loaded_size(), self.patcher.model.reading
-            rest = self.patcher.model_size() - resident
-            self.run = Run(self.budget, resident, rest, reading, self.repeated, self.unload)
-        finally:
-            if self.unload:
-                release(self.patcher)
+    def _computing(self, cache: RequestCache) -> Computing:
+        return computing(self.patcher, self.backend, self.unload, cache)
 
-    def _each_scheduled(self, hooks, batch: TokenBatch, add_dict: Mapping[str, Any], show: bool) -> Iterator[list]:
-        for stretch in stretches(self.patcher, hooks, add_dict):
-            (out,) = self._encode([batch], None, show)
+    @contextmanager
+    def _loaded(self, batches: Sequence[TokenBatch], cache: RequestCache) -> Iterator[Computing]:
+        self.run, work = None, self._computing(cache)
+        with work.loaded(batches):
+            yield work
+        self.run = work.run
+
+    def _each_scheduled(
+        self, work: Computing, batch: TokenBatch, add_dict: Mapping[str, Any], show: bool
+    ) -> Iterator[list]:
+        for stretch in stretches(self.patcher, self.patcher.forced_hooks, add_dict):
+            (out,) = work.encode([batch], None, show)
             cond = out.pop("cond")
             yield [cond, self.add_hooks_to_dict({**out, **stretch, **add_dict})]
-
-    def _encode(
-        self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True
-    ) -> list[dict[str, Any]]:
-        for batch in batches:
-            batch.status = None  # of an encode before
-        try:
-            done = self._compute(batches, show, cache=cache)
-            if cache is not None:
-                cache.keep(batches, done)
-            return self._results(done)
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-        # out here the error is gone, and with it the activations that its traceback held
-        self.repeated = REPEATED + (_APART if self.backend == "encoder" and any(self.budget.plan.patches) else "")
-        logger.warning("%s: %s.", WHO, self.repeated)
-        offload(self.patcher)
-        if cache is not None:
-            cache.make_room()
-        try:
-            return self._results(self._compute(batches, show, "per_reference"))
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            said = str(error)
-        raise RuntimeError(
-            f"{WHO}: expected enough memory with all weights offloaded, got none again ({said.rstrip('.')}). "
-            f"{self.budget.line()}. To make it fit, {self.budget.advice()}."
-        )
-
-    def _compute(
-        self,
-        batches: Sequence[TokenBatch],
-        show: bool,
-        vision_packing: str = "official",
-        cache: RequestCache | None = None,
-    ) -> list[Conditioning]:
-        device, given = self.patcher.load_device, [batch.presentation for batch in batches]
-        with _current(device), use_kernels(self.kernels()):
-            if self.backend == "official":
-                official = self.patcher.model.official()
-                return [official.encode_presentation(p, progress=HostProgress(show), device=device) for p in given]
-            first_try = vision_packing == "official"  # the second does with one matrix at a time
-            options = {"progress": HostProgress(show), "device": device, "lend_once": first_try}
-            options |= {"prefixes": None if cache is None else cache.prefixes}
-            packing = vision_packing if cache is None else cache.vision_packing  # also where no prefix fits any more
-            return self.encoder.encode_presentations(given, **options, vision_packing=packing)
-
-    def _results(self, done: list[Conditioning]) -> list[dict[str, Any]]:
-        """Takes `done` apart: what is copied is let go."""
-        return [_taken(done.pop(0)) for _ in range(len(done))]
-
-
-def _taken(done: Conditioning) -> dict[str, Any]:
-    return result(done.hidden, done.token_tags)
-
-
-@contextmanager
-def _current(device: torch.device) -> Iterator[None]:
-    """Kernels of several-GPU machines ask for the current device."""
-    with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-        yield

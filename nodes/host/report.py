@@ -14,13 +14,13 @@ from ...encoder.prompt_notes import prompt_notes
 from ...encoder.tokens import describe_tokens
 from . import provenance
 from .clip import H3Clip
+from .local_computing import OFFICIAL
 from .readers import forecast
 from .references import Target
 from .request_cache import identity_of
 from .tokens import TokenBatch
 
 PROMPT_LINES = 5  # more about a prompt is in the log alone
-OFFICIAL = "official path: computed by the transformers package on these weights"
 HOST_CLIP = "encoded by ComfyUI's own H3 text encoder"
 
 
@@ -82,23 +82,13 @@ def details(clip: object, tokens: object) -> list[str]:
     seen = describe_tokens(batch.presentation, batch.sequence)
     if batch.status is not None and batch.status.hit is not None:
         return [clip.label, "answered from the cache: no weight was read", *seen]
-    run, device = clip.run, clip.patcher.load_device
-    memory = f"{device}, {run.resident / 1e9:.2f} GB resident, {run.offloaded / 1e9:.2f} GB offloaded"
-    if run.released:
-        memory = f"{device}, weights unloaded after the encode, as the options say"
-    how = [OFFICIAL] if clip.backend == "official" else []
-    how += [] if run.reading is None else [run.reading.reason]
-    names = sorted({kernel.packing.name for kernel in clip.kernels()})
-    how += [f"{' and '.join(names)} weights are unpacked by ComfyUI's own kernels"] if names else []
-    return [clip.label, memory, run.budget.line(), *how, *seen]
+    return [clip.label, *clip.run.lines(), *seen]
 
 
 def about_memory(clip: object) -> list[str]:
     """That memory was short, or ran out and the request was repeated."""
     run = clip.run if isinstance(clip, H3Clip) else None
-    if run is None:
-        return []
-    return [line for line in (run.repeated, run.budget.warning()) if line]
+    return [] if run is None else run.notes()
 
 
 def about_prompt(tokens: object) -> list[str]:
@@ -132,7 +122,7 @@ def facts(clip: object, tokens: object) -> dict:
     batch = _batch(tokens)
     if batch is None or not isinstance(clip, H3Clip):
         return {}
-    return provenance.facts_of(batch, identity_of(clip))
+    return provenance.facts_of(batch, identity_of(clip.patcher, clip.backend, clip.caches))
 
 
 def _batch(tokens: object) -> TokenBatch | None:

@@ -1,15 +1,16 @@
 """What a CLIP asks before it encodes, and gives after: finished conditioning by content, and prefixes.
 
-Contract: `RequestCache(clip)` for one request or several of one call. `answers(batches)` never touches a weight;
-`prefixes` goes into the encoder; `keep(batches, done)` after a pass that was not repeated. Each batch is told what
-became of it (`batch.status`). Nothing is kept of an encoder whose content is not known, or whose weights hooks swap.
+Contract: `RequestCache(patcher, backend, settings)` for one request or several of one call. `answers(batches)` never
+touches a weight; `prefixes` goes into the encoder; `keep(batches, done)` after a pass that was not repeated. Each batch
+is told what became of it (`batch.status`). Nothing is kept of an encoder whose content is not known, or whose weights
+hooks swap.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import comfy.model_management
 import torch
@@ -20,48 +21,27 @@ from ...encoder.cache.identity import EncoderIdentity, request_key
 from ...encoder.cache.identity_records import config_values
 from ...encoder.cache.prefixes import PrefixUse, kept_bytes
 from . import caches
-from .cache_only import not_stored
+from .cache_status import CacheStatus
+from .caches import CacheSettings
 from .lora_digest import lora_digest
 from .provenance import facts_of
 from .tokens import TokenBatch
 
-if TYPE_CHECKING:
-    from .clip import H3Clip
-
 MOST_TEXT = 100_000  # characters of a prompt that are stored for people; what is known again is the key
-PLACES = {"ram": "RAM", "disk": "disk"}
-
-
-@dataclass(frozen=True)
-class CacheStatus:
-    """hit: where the whole was found, None where it was encoded. reused: tokens whose layers were not computed, of
-    `tokens`; seen_before: vision blocks whose features were not."""
-
-    hit: str | None
-    tokens: int
-    reused: int = 0
-    seen_before: int = 0
-
-    def text(self) -> str:
-        if self.hit is not None:
-            return f"hit ({PLACES[self.hit]})"
-        parts = [f"prefix {self.reused} of {self.tokens} tokens"] if self.reused else []
-        blocks = "picture" if self.seen_before == 1 else "pictures"
-        parts += [f"{self.seen_before} {blocks} seen before"] if self.seen_before else []
-        return ", ".join(parts) or "miss"
 
 
 class RequestCache:
-    def __init__(self, clip: H3Clip):
-        self._clip = clip
-        self._settings = clip.caches
-        self.identity = identity_of(clip)
+    """backend: of options.BACKENDS; settings: None to keep nothing."""
+
+    def __init__(self, patcher, backend: str, settings: CacheSettings | None):
+        self._patcher, self._backend, self._settings = patcher, backend, settings
+        self.identity = identity_of(patcher, backend, settings)
         if self._settings is not None:
             caches.use(self._settings)
 
     @property
     def _recorded(self) -> bool:
-        return self._clip.patcher.model.recorded is not None
+        return self._patcher.model.recorded is not None
 
     @property
     def _keeps(self) -> bool:
@@ -73,7 +53,7 @@ class RequestCache:
 
     @property
     def prefixes(self) -> PrefixUse | None:
-        if self.identity is None or self._clip.backend != "encoder" or not self._settings.reuses_prefixes:
+        if self.identity is None or self._backend != "encoder" or not self._settings.reuses_prefixes:
             return None
         return PrefixUse(caches.prefix_store(), self.identity.key)
 
@@ -91,27 +71,22 @@ class RequestCache:
             return None
         stored, where = found
         if where == "ram" and on_disk and not self._recorded:  # kept in memory alone at the time
-            store.put_on_disk(key, stored, self.identity, config_values(self._clip.encoder.config))
+            store.put_on_disk(key, stored, self.identity, config_values(self._patcher.model.encoder.config))
         batch.status = CacheStatus(where, len(batch.sequence), len(batch.sequence))
         return result(stored.hidden[None], stored.token_tags)
 
     def kept_bytes(self, batches: Sequence[TokenBatch]) -> int:
         """What a CPU holds of prefixes by the end of a pass, beside its activations; elsewhere it is other memory."""
-        prefixes, encoder = self.prefixes, self._clip.encoder
-        if prefixes is None or self._clip.patcher.load_device.type != "cpu":
+        prefixes, encoder = self.prefixes, self._patcher.model.encoder
+        if prefixes is None or self._patcher.load_device.type != "cpu":
             return 0
         tokens = sum(len(batch.sequence) for batch in batches)
         return min(kept_bytes(encoder.config.text, tokens, encoder.dtype, encoder.tap_layer), prefixes.store.budget())
 
     def make_room(self) -> None:
         """After memory ran out: prefixes are given back where they lie in that very memory."""
-        if self._clip.patcher.load_device.type == "cpu":
+        if self._patcher.load_device.type == "cpu":
             caches.clear(caches.PREFIXES)
-
-    def refuse_without_weights(self, batches: Sequence[TokenBatch]) -> None:
-        """Raises RuntimeError for an encoder that the store alone answers for."""
-        if self._recorded:
-            raise RuntimeError(not_stored(self.identity, batches))
 
     def keep(self, batches: Sequence[TokenBatch], done: Sequence[Conditioning]) -> None:
         if self.identity is None:
@@ -125,25 +100,25 @@ class RequestCache:
         told = facts_of(batch, self.identity)
         told |= {name: text[:MOST_TEXT] for name, text in told.items() if isinstance(text, str)}
         stored = StoredConditioning(made.hidden[0], made.token_tags, made.token_ids, told)
-        config = config_values(self._clip.encoder.config)
+        config = config_values(self._patcher.model.encoder.config)
         caches.conditioning_store().put(self._key(batch), stored, self.identity, config, disk=self._settings.on_disk)
 
     def _key(self, batch: TokenBatch) -> str:
         return request_key(self.identity, batch.sequence.ids, batch.presentation)
 
 
-def identity_of(clip: H3Clip) -> EncoderIdentity | None:
+def identity_of(patcher, backend: str, settings: CacheSettings | None) -> EncoderIdentity | None:
     """Of the weights with their LoRAs, and of how they compute."""
-    if clip.caches is None:
+    if settings is None:
         return None
-    known, lora = clip.patcher.model.identity(), lora_digest(clip.patcher)
+    known, lora = patcher.model.identity(), lora_digest(patcher)
     if known is None or lora is None:
         return None
-    if clip.patcher.model.recorded is not None:
+    if patcher.model.recorded is not None:
         return known if not lora else replace(known, lora=lora)
-    reuses = clip.backend == "encoder" and clip.caches.reuses_prefixes
+    reuses = backend == "encoder" and settings.reuses_prefixes
     packing = "per_reference" if reuses else "official"
-    return replace(known, vision_packing=packing, backend=clip.backend, lora=lora)
+    return replace(known, vision_packing=packing, backend=backend, lora=lora)
 
 
 def result(hidden: torch.Tensor, tags: torch.Tensor) -> dict[str, Any]:
@@ -151,3 +126,12 @@ def result(hidden: torch.Tensor, tags: torch.Tensor) -> dict[str, Any]:
     where = comfy.model_management.intermediate_device()
     cond = hidden.to(device=where, dtype=torch.float32, copy=True)
     return {"cond": cond, "pooled_output": None, "minimax_token_tags": tags.clone()}
+
+
+def results(done: list[Conditioning]) -> list[dict[str, Any]]:
+    """Takes `done` apart: what is copied is let go."""
+    return [_taken(done.pop(0)) for _ in range(len(done))]
+
+
+def _taken(done: Conditioning) -> dict[str, Any]:
+    return result(done.hidden, done.token_tags)

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...encoder import AudioReference, ImageReference, VideoReference
 from ...encoder.pixels import SAMPLES_PER_SECOND
 from ...encoder.presentation import Presentation, Reference, present_each
 from ...encoder.tokens import H3Tokenizer, TokenSequence, tokenize
+from .cache_status import CacheStatus
 from .images import to_rgb_logged
 from .tree import WRAPPER
-
-if TYPE_CHECKING:
-    from .request_cache import CacheStatus
 
 logger = logging.getLogger(__name__)
 

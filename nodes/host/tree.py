@@ -54,6 +54,13 @@ class HostTree(nn.Module):
         self.add_module(WRAPPER, nn.Module())
         self.get_submodule(WRAPPER).transformer = transformer
 
+    @property
+    def label(self) -> str:
+        """Format and size, for people."""
+        if self.recorded is not None:
+            return f"cache only, {self.recorded.label}"
+        return f"{self.encoder.weight_bytes / 1e9:.2f} GB" if self.report is None else self.report.describe()
+
     def official(self) -> OfficialModel:
         """transformers' own model over these very weights, made at the first call. Raises as `official_model`."""
         if self._official is None:
