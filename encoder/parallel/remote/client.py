@@ -1,0 +1,75 @@
+"""A worker as its callers see it: questions that block, whatever loop the caller's own thread may run.
+
+Contract: `RemoteWorker(address, token)` opens nothing by itself. `health`, `encode`, `unload` raise RuntimeError for a
+worker that cannot be asked or fails, ValueError for a request that it refuses; both say what to do. `progress(done,
+total, what)` is called in the caller's thread, a few times a second; total 0: nothing is counted yet. An error raised
+in it cancels the job and leaves at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ...progress import Progress
+from ..protocol import EncodeReply, EncodeRequest, Health, JobState
+from .addresses import WHO, WorkerAddress
+from .call import Call
+from .exchange import ASK_SECONDS, POLL_SECONDS, TURN_SECONDS, Exchange
+
+Answer = TypeVar("Answer")
+
+
+class RemoteWorker:
+    def __init__(self, address: WorkerAddress, token: str | None = None):
+        self.address = address
+        self._token = token
+
+    def __repr__(self) -> str:
+        return f"RemoteWorker({self.address})"
+
+    def health(self, seconds: float = ASK_SECONDS) -> Health:
+        """seconds: until it is taken for unreachable."""
+        exchange = self._exchange()
+        return self._understood(Health.from_bytes, Call(lambda: exchange.ask("GET", "/health", seconds)).result())
+
+    def unload(self, wait: float = ASK_SECONDS) -> bool:
+        """The worker gives up its weights, after what waits there, until somebody asks it to encode. False where it has
+        not said so after `wait` seconds; it does so all the same."""
+        exchange = self._exchange()
+        call = Call(lambda: exchange.ask("POST", "/unload", TURN_SECONDS))
+        if not call.wait(wait):
+            return False
+        call.result()
+        return True
+
+    def encode(self, request: EncodeRequest, width: int, progress: Progress | None = None) -> EncodeReply:
+        """width: of the hidden states that are expected, which bounds the answer."""
+        exchange, most = self._exchange(), EncodeReply.most_bytes(len(request.input_ids), width, request.dtype)
+        call = Call(lambda: exchange.encode(request, most))
+        try:
+            while not call.wait(POLL_SECONDS):
+                if progress is not None:
+                    progress(*_step(exchange.state))
+        except BaseException:
+            call.cancel()
+            raise
+        return self._understood(EncodeReply.from_bytes, call.result())
+
+    def _understood(self, read: Callable[[bytes], Answer], body: bytes) -> Answer:
+        """What is wrong with an answer is the worker's fault, not the request's."""
+        try:
+            return read(body)
+        except ValueError as error:
+            raise RuntimeError(f"{WHO} {self.address}: {error}") from error
+
+    def _exchange(self) -> Exchange:
+        return Exchange(self.address, self._token)
+
+
+def _step(state: JobState | None) -> tuple[int, int, str]:
+    if state is None:
+        return 0, 0, "sent to the worker"
+    if state.state == "waiting":
+        return 0, 0, f"waiting, {state.position} before it"
+    return state.done, state.total, state.what
