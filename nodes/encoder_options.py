@@ -10,6 +10,7 @@ from comfy_api.latest import io
 from .host import cache_only, caches, clip, kernels, readers
 from .host.caches import CacheSettings
 from .host.paths import BESIDE, OPTIONS, file_state, resolve_vision, vision_values
+from .host.remote_workers import worker_at, worker_state
 from .sockets import Options, is_finite, schema
 
 DTYPE_CHOICES = ("auto", "bfloat16", "float32")
@@ -55,6 +56,12 @@ CACHE_ONLY_TIP = (
 )
 
 
+REMOTE_TIP = (
+    "Address of a worker that computes instead of this machine, such as 127.0.0.1:8189; empty: here. Other machines "
+    "must be listed in minimax_h3_text_encoder/workers.txt in ComfyUI's user directory, where their tokens belong, too."
+)
+
+
 @dataclass(frozen=True)
 class EncoderOptions:
     """Checked settings; the defaults are what the loader does without this node."""
@@ -70,6 +77,7 @@ class EncoderOptions:
     disk_cache_gb: float = caches.DISK_GB
     exact: bool = False
     cache_only: str = cache_only.OFF
+    remote: str = ""
 
     @property
     def caches(self) -> CacheSettings:
@@ -92,6 +100,9 @@ class EncoderOptions:
             if not isinstance(getattr(self, name), str):
                 got = type(getattr(self, name)).__name__
                 raise ValueError(f"{OPTIONS}: expected {name} as a name, got {got}. Choose {choice}.")
+        if not isinstance(self.remote, str):
+            got = type(self.remote).__name__
+            raise ValueError(f"{OPTIONS}: expected remote as an address, got {got}. Leave it empty, or type one.")
         _check_size("prefix_cache_gb", self.prefix_cache_gb, caches.AUTO, "-1 by the RAM that is free, 0 for none")
         _check_size("disk_cache_gb", self.disk_cache_gb, 0.0, "0 for none")
 
@@ -144,28 +155,34 @@ class EncoderOptionsNode(io.ComfyNode):
                 _size("disk_cache_gb", caches.DISK_GB, 0.0, DISK_TIP),
                 io.Boolean.Input("exact", default=False, optional=True, tooltip=EXACT_TIP),
                 _choice("cache_only", cache_only.choices(), CACHE_ONLY_TIP),
+                io.String.Input("remote", default="", optional=True, tooltip=REMOTE_TIP),
             ],
             outputs=[Options.Output(display_name="OPTIONS", tooltip="For the options socket of the loader.")],
         )
 
     @classmethod
-    def validate_inputs(cls, vision_file: str | None = None, cache_only: str | None = None) -> bool | str:
+    def validate_inputs(
+        cls, vision_file: str | None = None, cache_only: str | None = None, remote: str | None = None
+    ) -> bool | str:
         """A file that moved is found by its name; a name over a link is checked in execute, as is an encoder of the
-        store, which may be known by now."""
+        store, which may be known by now. Of a worker, whether it may be asked."""
         try:
             resolve_vision(BESIDE if vision_file is None else vision_file)
+            if remote and remote.strip():
+                worker_at(remote)
         except ValueError as error:
             return str(error)
         return True
 
     @classmethod
-    def fingerprint_inputs(cls, vision_file: str | None = None, **_) -> object:
-        """Changes when the named file does."""
+    def fingerprint_inputs(cls, vision_file: str | None = None, remote: str | None = None, **_) -> object:
+        """Changes when the named file does, and when the worker serves another encoder."""
+        served = (worker_state(remote),) if remote and remote.strip() else ()
         try:
             path = resolve_vision(BESIDE if vision_file is None else vision_file)
         except ValueError as error:
             return str(error)
-        return () if path is None else file_state(path)
+        return (() if path is None else file_state(path)) + served
 
     @classmethod
     def execute(cls, dtype: str = "auto", **chosen: object) -> io.NodeOutput:

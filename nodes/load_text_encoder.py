@@ -10,10 +10,16 @@ from .encoder_options import EncoderOptions, checked_options
 from .host import cache_only, paths, report
 from .host.clip import H3Clip
 from .host.devices import AUTO, device_options, pick_devices, pick_dtype
-from .host.opening import load_clip, open_recorded
+from .host.opening import load_clip, open_recorded, open_remote
+from .host.remote_encoder import check_same, find_remote
 from .sockets import Options, schema
 
 logger = logging.getLogger(__name__)
+
+
+def _values() -> list[str]:
+    """Checkpoints, and what stands for having none here."""
+    return [*paths.combo_values(), *([paths.CACHE_ONLY] if len(cache_only.choices()) > 1 else []), paths.REMOTE]
 
 
 class LoadTextEncoder(io.ComfyNode):
@@ -27,7 +33,7 @@ class LoadTextEncoder(io.ComfyNode):
             inputs=[
                 io.Combo.Input(
                     "text_encoder",
-                    options=[*paths.combo_values(), *([paths.CACHE_ONLY] if len(cache_only.choices()) > 1 else [])],
+                    options=_values(),
                     tooltip="A file or released folder in models/text_encoders. H3 encoders are listed first.",
                 ),
                 io.Combo.Input(
@@ -44,9 +50,7 @@ class LoadTextEncoder(io.ComfyNode):
     @classmethod
     def validate_inputs(cls, text_encoder: str | None = None) -> bool | str:
         """Checked before the run; a name over a link is checked in execute."""
-        if text_encoder is None:
-            return True
-        if text_encoder == paths.CACHE_ONLY:
+        if text_encoder is None or paths.none_here(text_encoder):
             return True
         try:
             path = paths.resolve(text_encoder)
@@ -58,8 +62,10 @@ class LoadTextEncoder(io.ComfyNode):
     @classmethod
     def fingerprint_inputs(cls, text_encoder: str | None = None, **_) -> object:
         """Changes when the file or folder does, so that a replaced checkpoint is opened again."""
+        if not text_encoder or paths.none_here(text_encoder):
+            return ()
         try:
-            return paths.file_state(paths.resolve(text_encoder)) if text_encoder else ()
+            return paths.file_state(paths.resolve(text_encoder))
         except ValueError as error:
             return str(error)
 
@@ -68,10 +74,12 @@ class LoadTextEncoder(io.ComfyNode):
         options = checked_options(options)
         if options.cache_only != cache_only.OFF:
             return cls._cache_only(device, options)
-        if text_encoder == paths.CACHE_ONLY:
+        if options.remote.strip():
+            return cls._remote(text_encoder, device, options)
+        if missing := paths.none_here(text_encoder):
             raise ValueError(
-                f"{paths.WHO}: expected cache_only of the options to name an encoder, got off. Connect MiniMax H3 "
-                "Encoder Options (H3TE) and choose one there, or choose a checkpoint here."
+                f"{paths.WHO}: expected {missing}. Connect MiniMax H3 Encoder Options (H3TE) and "
+                "choose one there, or choose a checkpoint here."
             )
         path, vision = paths.resolve(text_encoder), paths.resolve_vision(options.vision_file)
         found = paths.cached_report(path, vision)
@@ -89,6 +97,14 @@ class LoadTextEncoder(io.ComfyNode):
         """Without a checkpoint, whatever text_encoder says."""
         clip = open_recorded(cache_only.recorded(options.cache_only), *pick_devices(device), options.caches)
         return cls._told(clip, [clip.label, *cache_only.lines()])
+
+    @classmethod
+    def _remote(cls, text_encoder: str, device: str, options: EncoderOptions) -> io.NodeOutput:
+        """A worker computes. A checkpoint that is chosen and there must be the one that it serves."""
+        remote = find_remote(options.remote, options.dtype, options.backend)
+        same = check_same(remote, text_encoder, options.vision_file)
+        clip = open_remote(remote, *pick_devices(device), options.unload_after_encode, options.caches)
+        return cls._told(clip, [*remote.lines(), *same, options.caches.line("the worker")])
 
     @classmethod
     def _told(cls, clip: H3Clip, lines: list[str]) -> io.NodeOutput:

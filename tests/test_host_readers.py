@@ -180,5 +180,5 @@ def test_options_prompts_saved_before_the_reader_still_run(text_encoders):  # no
     appended = [socket for socket in EncoderOptionsNode.GET_SCHEMA().inputs if socket.id != "dtype"]
     before = ["reader", "vision_file", "unpack", "backend", "unload_after_encode"]
     caches = ["prefix_cache_gb", "conditioning_cache", "disk_cache_gb", "exact", "cache_only"]
-    assert [socket.id for socket in appended] == [*before, *caches]
+    assert [socket.id for socket in appended] == [*before, *caches, "remote"]
     assert all(socket.optional and socket.tooltip for socket in appended)

@@ -82,7 +82,7 @@ FROZEN = {
         "MiniMax H3 Encoder Options (H3TE)",
         ["dtype COMBO", "reader? COMBO", "vision_file? COMBO", "unpack? COMBO", "backend? COMBO",
          "unload_after_encode? BOOLEAN", "prefix_cache_gb? FLOAT", "conditioning_cache? COMBO",
-         "disk_cache_gb? FLOAT", "exact? BOOLEAN", "cache_only? COMBO"],
+         "disk_cache_gb? FLOAT", "exact? BOOLEAN", "cache_only? COMBO", "remote? STRING"],
         ["OPTIONS OPTIONS"],
     ),
 }  # fmt: skip

@@ -56,7 +56,7 @@ def lines() -> list[str]:
 def _name(identity: EncoderIdentity) -> str:
     """Long enough to tell apart encoders of one file: they compute otherwise, or have LoRAs."""
     how = [identity.dtype, *([identity.vision_packing] if identity.vision_packing == "official" else [])]
-    how += [identity.backend] if identity.backend == "official" else []
+    how += [identity.backend] if identity.backend != "encoder" else []  # official, or several ranks of a worker
     how += ["with LoRA"] if identity.lora else []
     return f"{identity.label.split(':')[0]}, {', '.join(how)} ({identity.key[:KEY_DIGITS]})"
 

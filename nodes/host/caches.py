@@ -51,12 +51,14 @@ class CacheSettings:
     def on_disk(self) -> bool:
         return self.kept == "ram and disk"
 
-    def line(self) -> str:
-        """For the loader's text."""
+    def line(self, elsewhere: str | None = None) -> str:
+        """For the loader's text. elsewhere: who keeps prefixes, where it is not this process."""
         if self.exact:
             prefixes = "no prefixes: exact"
         elif self.prefix_gb == 0:
             prefixes = "no prefixes"
+        elif elsewhere is not None:
+            prefixes = f"prefixes as {elsewhere} keeps them"
         else:
             prefixes = f"prefixes in up to {_prefix_budget(self) / GB:.1f} GB of RAM"
         if not self.on_disk:

@@ -130,7 +130,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
     def encode_each(self, requests: Sequence[Mapping[str, Any]]) -> list[list[list]]:
         """The CONDITIONING of each of several tokens, in their order, to the bit what each would be alone. One pass
         over the weights serves all of them, and their memory is planned together; with a schedule of hooks, which
-        change the weights on the way, and with transformers' own model it is one pass for each."""
+        change the weights on the way, with transformers' own model and with a worker it is one pass for each."""
         if self._has_schedule:
             return [self.encode_from_tokens_scheduled(tokens) for tokens in requests]
         batches = [token_batch(tokens) for tokens in requests]
@@ -138,7 +138,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
 
     def shares_pass(self) -> bool:
         """Whether `encode_each` serves all of its tokens in one pass."""
-        return self.backend == "encoder" and not self._has_schedule
+        return self.backend == "encoder" and self.patcher.model.remote is None and not self._has_schedule
 
     @property
     def _has_schedule(self) -> bool:

@@ -1,4 +1,4 @@
-"""Who computes what a CLIP is asked for: this process, or nobody where the store alone answers.
+"""Who computes what a CLIP is asked for: this process, a worker, or nobody where the store alone answers.
 
 Contract: `computing(patcher, backend, unload, cache)` -> a Computing for one call, whatever the encoder is; the CLIP
 and the nodes' texts see no difference. `loaded(batches)` holds everything ready for its length, and leaves a `run`.
@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from .cache_only import CacheOnly
 from .local_computing import LocalComputing
+from .remote_computing import RemoteComputing
 from .request_cache import RequestCache
 from .tokens import TokenBatch
 
@@ -45,4 +46,6 @@ def computing(patcher, backend: str, unload: bool, cache: RequestCache) -> Compu
     """backend, unload: as the options node offers them; cache: of the same call."""
     if patcher.model.recorded is not None:
         return CacheOnly(cache.identity)
+    if patcher.model.remote is not None:
+        return RemoteComputing(patcher, unload)
     return LocalComputing(patcher, backend, unload, cache)

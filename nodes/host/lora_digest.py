@@ -7,7 +7,7 @@ and weights that are swapped while others run.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -20,14 +20,14 @@ class _Untold(Exception):
 
 def lora_digest(patcher: Any) -> str | None:
     """Hex digest of weights, strengths and places of all patches of a ModelPatcher."""
-    if patcher.forced_hooks is not None or patcher.current_hooks is not None or any(_code(patcher)):
+    if patcher.forced_hooks is not None or patcher.current_hooks is not None or runs_code(patcher):
         return None
     return _of_patches(_Patches(patcher.patches_uuid, patcher.patches)) if patcher.patches else ""
 
 
-def _code(patcher: Any) -> Iterator[object]:
-    """What changes results by code of its own: replaced modules, wrapped weights, injections (LoRAs in bypass mode)."""
-    return (getattr(patcher, name, None) for name in ("object_patches", "weight_wrapper_patches", "injections"))
+def runs_code(patcher: Any) -> bool:
+    """Whether results are changed by code: replaced modules, wrapped weights, injections (LoRAs in bypass mode)."""
+    return any(getattr(patcher, name, None) for name in ("object_patches", "weight_wrapper_patches", "injections"))
 
 
 class _Patches:

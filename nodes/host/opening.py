@@ -8,18 +8,21 @@ replaced is another one. `load_patcher` always opens anew: newer ComfyUI makes c
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from weakref import WeakValueDictionary
 
 import torch
 
 from ...encoder import build_encoder, load_encoder
+from ...encoder.cache.identity import EncoderIdentity
 from ...encoder.cache.identity_records import KnownIdentity
 from ...encoder.tokens import find_tokenizer
 from .caches import CacheSettings
 from .clip import H3Clip, make_patcher
 from .leaf import HostOps
 from .paths import bundled_tokenizer, cached_report, file_state
+from .remote_encoder import RemoteEncoder
 from .tree import HostTree
 
 logger = logging.getLogger(__name__)
@@ -83,9 +86,25 @@ def open_recorded(
     known: KnownIdentity, load_device: torch.device, offload_device: torch.device, settings: CacheSettings
 ) -> H3Clip:
     """A CLIP without weights of an encoder that conditioning was stored of: what is stored is answered."""
-    identity = known.identity
-    options = {"device": load_device, "dtype": getattr(torch, identity.dtype), "tap_layer": identity.tap_layer}
-    encoder = build_encoder(known.config, **options, ops=HostOps, tokenizer=bundled_tokenizer())
-    tree = HostTree(encoder)
-    tree.recorded = identity
+    tree = _without_weights(known.identity, known.config, load_device)
+    tree.recorded = known.identity
     return H3Clip(make_patcher(tree, load_device, offload_device), caches=settings)
+
+
+def open_remote(
+    remote: RemoteEncoder,
+    load_device: torch.device,
+    offload_device: torch.device,
+    unload: bool = False,
+    caches: CacheSettings | None = None,
+) -> H3Clip:
+    """A CLIP without weights that a worker computes for."""
+    tree = _without_weights(remote.identity, remote.health.config, load_device)
+    tree.remote = remote
+    return H3Clip(make_patcher(tree, load_device, offload_device), unload=unload, caches=caches)
+
+
+def _without_weights(identity: EncoderIdentity, config: Mapping, device: torch.device) -> HostTree:
+    """Its modules stand for the names and shapes that LoRA loaders look for."""
+    options = {"device": device, "dtype": getattr(torch, identity.dtype), "tap_layer": identity.tap_layer}
+    return HostTree(build_encoder(config, **options, ops=HostOps, tokenizer=bundled_tokenizer()))

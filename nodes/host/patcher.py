@@ -3,13 +3,14 @@
 Contract: a LoRA on such a weight is not written into it but kept beside it, and its leaf applies it to the unpacked
 matrix whenever that is used (leaf.py). What would be wrong is refused by name: a LoRA on a norm of an AWQ file or on a
 matrix whose input such a norm scales, and LoRA hooks, which swap weights during sampling. A LoRA of strength 0 changes
-nothing, to the last bit. Everything else is the plain patcher's.
+nothing, to the last bit. On a remote encoder every LoRA is refused. Everything else is the plain patcher's.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
 
 import comfy.lora
 import comfy.model_patcher
@@ -40,9 +41,21 @@ class H3Patcher(comfy.model_patcher.ModelPatcher):
         ours = [k for k in patches if _name(k) in known]  # a LoRA brings the diffusion model's patches too
         if all(_is_inert(patches[k], strength_patch, strength_model) for k in ours):
             return ours
+        if getattr(self.model, "remote", None) is not None:
+            refuse_remote(f"a LoRA on {len(ours)} of its weights")
         if getattr(self.model, "norms_carry_scales", False):
             _refuse_scaled([_name(k) for k in ours])
         return super().add_patches(patches, strength_patch, strength_model)
+
+    def add_hook_patches(self, hook, patches, strength_patch=1.0, strength_model=1.0):
+        """Hooks that leave the text encoder as it is are nothing to a worker."""
+        if getattr(self.model, "remote", None) is None:
+            return super().add_hook_patches(hook, patches, strength_patch, strength_model)
+        known = self.model.state_dict().keys()
+        ours = [k for k in patches or () if _name(k) in known]
+        if not all(_is_inert(patches[k], strength_patch, strength_model) for k in ours):
+            refuse_remote(f"a LoRA hook on {len(ours)} of its weights")
+        return set()
 
     def patch_weight_to_device(self, key, *args, **kwargs):
         leaf = self._resting(key)
@@ -74,6 +87,14 @@ class H3Patcher(comfy.model_patcher.ModelPatcher):
         path, _, attribute = key.rpartition(".")
         module = self.model.get_submodule(path) if attribute == "weight" else None
         return module if isinstance(module, HostLeaf) and module.rest is not None else None
+
+
+def refuse_remote(got: str) -> NoReturn:
+    """What would have no effect on a worker, whose weights are its own."""
+    raise ValueError(
+        f"{WHO}: expected a remote text encoder as the worker loaded it, got {got}. Set the CLIP strength to 0, or "
+        "empty remote in the options and load the checkpoint here."
+    )
 
 
 def _is_inert(patch: object, strength_patch: float, strength_model: float) -> bool:

@@ -28,7 +28,11 @@ CATEGORY = "text_encoders"
 OPTIONS = "MiniMax H3 Encoder Options (H3TE)"
 NOTHING = "(none found: put qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors, 15.7 GB, into models/text_encoders)"
 _NOTHING_EVER = "(none found: "  # how the entry began in every release
-CACHE_ONLY = "(cache only: as the options say)"  # no checkpoint
+CACHE_ONLY, REMOTE = "(cache only: as the options say)", "(remote: as the options say)"
+_NONE_HERE = {  # values without a checkpoint, and what the options must say then
+    CACHE_ONLY: "cache_only of the options to name an encoder, got off",
+    REMOTE: "remote of the options to be a worker's address, got nothing",
+}
 BESIDE = "(beside the encoder)"
 HEADERS = (".safetensors", ".sft", ".gguf")  # files whose header can be read alone
 _GET = (
@@ -185,6 +189,11 @@ def _inspect(state: State, path: Path, vision: Path | None) -> _Inspection:
         got = f"{type(error).__name__}: {error}"
         problem = f"{path.name}: expected headers that can be inspected, got {got}. Replace the file, or report this."
         return _Inspection(state, CheckpointReport(path, problems=(problem,)), inspected=False)
+
+
+def none_here(value: object) -> str | None:
+    """What the options must say for a value that stands for no checkpoint; None for every other value."""
+    return _NONE_HERE.get(value) if isinstance(value, str) else None
 
 
 def resolve(value: str) -> Path:

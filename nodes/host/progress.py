@@ -7,7 +7,8 @@ import comfy.utils
 
 
 class HostProgress:
-    """Call with (done, total, what). Raises ComfyUI's own interrupt when Stop was pressed."""
+    """Call with (done, total, what); total 0: nothing is counted yet. Raises ComfyUI's own interrupt when Stop was
+    pressed."""
 
     def __init__(self, show: bool = True):
         self.show = show
@@ -16,7 +17,7 @@ class HostProgress:
     def __call__(self, done: int, total: int, what: str) -> None:
         # asked here on every step: newer releases throttle the bar, and with it their own check
         comfy.model_management.throw_exception_if_processing_interrupted()
-        if not self.show:
+        if not self.show or not total:
             return
         if self.bar is None:
             self.bar = comfy.utils.ProgressBar(total)

@@ -49,13 +49,16 @@ class RequestCache:
 
     @property
     def vision_packing(self) -> str:
-        return "per_reference" if self.prefixes is not None else "official"
+        return "per_reference" if self.reuses_prefixes else "official"
+
+    @property
+    def reuses_prefixes(self) -> bool:
+        return self.identity is not None and self._backend == "encoder" and self._settings.reuses_prefixes
 
     @property
     def prefixes(self) -> PrefixUse | None:
-        if self.identity is None or self._backend != "encoder" or not self._settings.reuses_prefixes:
-            return None
-        return PrefixUse(caches.prefix_store(), self.identity.key)
+        """Of this process."""
+        return PrefixUse(caches.prefix_store(), self.identity.key) if self.reuses_prefixes else None
 
     def answers(self, batches: Sequence[TokenBatch]) -> list[dict[str, Any] | None]:
         """The finished result of each, None for what has to be encoded."""
@@ -118,7 +121,8 @@ def identity_of(patcher, backend: str, settings: CacheSettings | None) -> Encode
         return known if not lora else replace(known, lora=lora)
     reuses = backend == "encoder" and settings.reuses_prefixes
     packing = "per_reference" if reuses else "official"
-    return replace(known, vision_packing=packing, backend=backend, lora=lora)
+    remote = patcher.model.remote
+    return replace(known, vision_packing=packing, backend=remote.backend if remote else backend, lora=lora)
 
 
 def result(hidden: torch.Tensor, tags: torch.Tensor) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ...encoder.cache.identity import EncoderIdentity, encoder_identity
 from ...encoder.leaf import Leaf
 from ...encoder.packing import Packing
 from .readers import Reading
+from .remote_encoder import RemoteEncoder
 
 if TYPE_CHECKING:
     from ..official.model import OfficialModel
@@ -42,6 +43,7 @@ class HostTree(nn.Module):
         self.report, self.reader, self.unpack = report, reader, unpack
         self.reading: Reading | None = None
         self.recorded: EncoderIdentity | None = None  # of an encoder without weights, which the store alone answers for
+        self.remote: RemoteEncoder | None = None  # who computes for an encoder without weights
         self._identity: EncoderIdentity | None = None
         self._official: OfficialModel | None = None
         # past nn.Module's registry: a second registration would list every weight twice
@@ -59,6 +61,8 @@ class HostTree(nn.Module):
         """Format and size, for people."""
         if self.recorded is not None:
             return f"cache only, {self.recorded.label}"
+        if self.remote is not None:
+            return self.remote.label
         return f"{self.encoder.weight_bytes / 1e9:.2f} GB" if self.report is None else self.report.describe()
 
     def official(self) -> OfficialModel:
@@ -73,7 +77,7 @@ class HostTree(nn.Module):
         """Of the checkpoint by content, read once; None where there is none, or not the one any more that was opened.
         vision_packing, backend and lora are each request's own."""
         if self._identity is None:
-            self._identity = self.recorded or self._read_identity()
+            self._identity = self.recorded or (self.remote and self.remote.identity) or self._read_identity()
         return self._identity
 
     def _read_identity(self) -> EncoderIdentity | None:
