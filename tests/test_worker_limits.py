@@ -10,8 +10,9 @@ from dataclasses import replace
 
 import pytest
 import torch
-from h3te.encoder.parallel.protocol import JOB_HEADER
+from h3te.encoder.parallel.protocol import JOB_HEADER, EncodeReply
 from h3te.encoder.parallel.worker.board import Board, Refused
+from h3te.encoder.parallel.worker.engine import token_tags
 from h3te.encoder.parallel.worker.settings import Limits, Settings
 from h3te_tests.local_worker import LocalWorker
 from h3te_tests.tiny_weights import TAP_LAYER
@@ -74,6 +75,18 @@ def gate(running):
     yield standing
     standing.open.set()
     running.engine.encode = standing.encode
+
+
+@pytest.fixture
+def large_answers(running, monkeypatch):
+    """Made of nothing, at once: 19,000 tokens take many seconds."""
+
+    def zeros(request, step):
+        width = running.engine.encoder.config.text.hidden_size
+        hidden = torch.zeros(len(request.input_ids), width, dtype=torch.bfloat16)
+        return EncodeReply(hidden, token_tags(request.input_ids))
+
+    monkeypatch.setattr(running.engine, "encode", zeros)
 
 
 def request(worker, tokens: int = 12, **changes):
@@ -156,7 +169,7 @@ def test_a_body_that_ends_early_is_let_go(worker):
     until(lambda: not worker.service.board._jobs)
 
 
-def test_a_reader_that_stalls_holds_neither_the_queue_nor_the_answer(worker):
+def test_a_reader_that_stalls_holds_neither_the_queue_nor_the_answer(worker, large_answers):
     sock = begin(worker.address, request(worker, 19_000), new_id())
     until(lambda: worker.service._server._answers._open)
     for _ in range(3):
@@ -165,8 +178,8 @@ def test_a_reader_that_stalls_holds_neither_the_queue_nor_the_answer(worker):
     assert len(received(sock)) < 19_000 * 128
 
 
-def test_of_too_many_unread_answers_the_oldest_is_given_up(worker, monkeypatch):
-    monkeypatch.setattr(worker.service._server._answers, "_limits", replace(LIMITS, stall_seconds=20))
+def test_of_too_many_unread_answers_the_oldest_is_given_up(worker, large_answers, monkeypatch):
+    monkeypatch.setattr(worker.service._server._answers, "_limits", replace(LIMITS, stall_seconds=60, grace_seconds=60))
     answers = worker.service._server._answers
     jobs, socks = [new_id() for _ in range(3)], []
     for i, job in enumerate(jobs):

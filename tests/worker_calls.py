@@ -84,7 +84,8 @@ def begin(address: tuple[str, int], request: EncodeRequest, job: str, most: int 
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     sock.settimeout(TIMEOUT)
     sock.connect(address)
-    head = f"POST /encode HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {len(body)}\r\n{JOB_HEADER}: {job}\r\n\r\n"
+    lines = ["POST /encode HTTP/1.1", "Host: 127.0.0.1", f"Content-Length: {len(body)}", f"{JOB_HEADER}: {job}"]
+    head = "\r\n".join([*lines, "Connection: close", "", ""])
     sock.sendall(head.encode() + body[:most])
     return sock
 

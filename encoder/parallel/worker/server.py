@@ -136,6 +136,9 @@ class Server:
             await self._receive(http, job, size)
             reply = await job.result
             return await self._answers.send(http, reply.pieces())
+        except asyncio.CancelledError:
+            self._board.leave(job, gone=True)
+            raise
         finally:
             self._board.leave(job)
 
