@@ -23,9 +23,10 @@ Result = tuple[torch.Tensor, torch.Tensor]
 
 
 class Ours:
-    def __init__(self, folder: Path, layers: int, tokenizer: Path):
+    def __init__(self, folder: Path, layers: int, tokenizer: Path, **options):
+        """options: further ones of `load_encoder`."""
         self.present = h3te_module("encoder.presentation").present
-        self.encoder = h3te_module("encoder").load_encoder(folder, tap_layer=layers, tokenizer=tokenizer)
+        self.encoder = h3te_module("encoder").load_encoder(folder, tap_layer=layers, tokenizer=tokenizer, **options)
         self.encoder.load_to_device()
         tree = self.encoder.model
         self.watch = Stopwatch(tree.visual, tree.language_model.layers)

@@ -34,7 +34,7 @@ class Verdict:
             "machine": machine(),
             "load_average": {"before": load_before, "after": load_average()},
             "targets": [{"met": met, "target": text} for met, text in self.targets],
-            "figures": _rounded(self.figures),
+            "figures": rounded(self.figures),
         }
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(body, indent=2) + "\n", encoding="utf-8", newline="\n")
@@ -48,10 +48,10 @@ def at_most(what: str, found: float | None, limit: float, unit: str = "x") -> Ta
     return found <= limit, f"{what}: {found:.3g}{unit} (at most {limit:g}{unit})"
 
 
-def _rounded(value):
+def rounded(value):
     """Figures to four digits: a committed file should not change in what is noise."""
     if isinstance(value, dict):
-        return {key: _rounded(part) for key, part in value.items()}
+        return {key: rounded(part) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_rounded(part) for part in value]
+        return [rounded(part) for part in value]
     return float(f"{value:.4g}") if isinstance(value, float) else value

@@ -25,7 +25,9 @@ import command
 import layout
 import setup
 
-NAMES = ("load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup", "prefix", "store")
+NAMES = (
+    "load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup", "prefix", "store", "parallel",
+)  # fmt: skip
 
 
 def main() -> int:
