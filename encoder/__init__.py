@@ -9,10 +9,12 @@ Data flow: prompt and references -> presentation (segments) -> ids and tags [S],
 """
 
 from .checkpoint import CheckpointReport, inspect_checkpoint
+from .conditioning import Conditioning
 from .config import EncoderConfig
 from .loading import build_encoder, load_encoder
-from .model import HIDDEN_SIZE, SELECTED_LAYER, Conditioning, Encoder
+from .model import Encoder
 from .presentation import AudioReference, ImageReference, VideoReference
+from .tap import HIDDEN_SIZE, SELECTED_LAYER
 
 __all__ = [
     "HIDDEN_SIZE",

@@ -17,11 +17,12 @@ from torch import nn
 from .arena import NO_ARENA, Arena
 from .attention import causal_attention
 from .config import TextConfig
-from .layers import Layers, TokenTable, apply_into, is_own
+from .layers import Layers, apply_into, is_own
 from .pager import Pager
 from .past import Past
 from .placement import Placement
 from .rope import RotaryTable, apply_rotary
+from .token_table import TokenTable
 
 
 @dataclass

@@ -18,9 +18,10 @@ from .checkpoint.reader import CheckpointReader
 from .checkpoint.report import depth_problem, foreign_problem, read_dimensions
 from .checkpoint.stored_weight import StoredWeight
 from .config import EncoderConfig
-from .model import SELECTED_LAYER, Encoder, check_whole
+from .model import Encoder
 from .parallel.cuts import Span
 from .parallel.group import TensorParallel
+from .tap import SELECTED_LAYER, check_whole
 from .tokens import H3Tokenizer, find_tokenizer
 
 

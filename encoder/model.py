@@ -9,13 +9,13 @@ Precision: activations in `dtype` (bfloat16 as released), weights as stored; nev
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import torch
 from torch import nn
 
 from .cache.prefixes import PrefixUse
+from .conditioning import Conditioning, EncodedRequest
 from .config import EncoderConfig
 from .decoder import Decoder
 from .diagnosis import is_finite, non_finite_error
@@ -27,43 +27,13 @@ from .parallel.group import ALONE, TensorParallel
 from .pixels import Patches
 from .presentation import Presentation, present
 from .progress import Progress
-from .prompt_notes import PromptNote, log_notes, prompt_notes, prompt_of
+from .prompt_notes import log_notes, prompt_notes, prompt_of
 from .reusing_pass import ReusingPass
+from .tap import SELECTED_LAYER, check_dtype, check_tap
 from .token_inputs import check_ids, pair_patches
-from .tokens import H3Tokenizer, TokenSequence, tokenize
+from .tokens import H3Tokenizer, tokenize
 from .vision import VisionTower
 from .weights import WeightSlots
-
-SELECTED_LAYER = 50  # MiniMax H3 is conditioned on hidden_states[50]
-HIDDEN_SIZE = 5120
-COMPUTE_DTYPES = (torch.bfloat16, torch.float32)
-
-
-@dataclass(frozen=True)
-class Conditioning:
-    """What H3 is conditioned on. hidden [1, S, D] in compute dtype; token_tags and token_ids int64 [S] on the CPU.
-
-    Tags: 0 for every token of a vision block, markers included; 1 for text. notes: what the prompt says in vain.
-    reused: tokens whose layers were not computed, because they were kept or belong to another request of the call.
-    seen_before: vision blocks after these whose features were not computed.
-    """
-
-    hidden: torch.Tensor
-    token_tags: torch.Tensor
-    token_ids: torch.Tensor
-    sequence: TokenSequence
-    presentation: Presentation
-    notes: tuple[PromptNote, ...] = ()
-    reused: int = 0
-    seen_before: int = 0
-
-
-class EncodedRequest(NamedTuple):
-    """hidden [S, D] in compute dtype; reused, seen_before: as of a Conditioning."""
-
-    hidden: torch.Tensor
-    reused: int
-    seen_before: int
 
 
 class ReleasedTree(nn.Module):
@@ -94,7 +64,7 @@ class Encoder(nn.Module):
         parallel: TensorParallel | None = None,
     ):
         super().__init__()
-        _check_dtype(dtype)
+        check_dtype(dtype)
         check_tap(tap_layer, config.text.num_hidden_layers)
         ops = ops or PlainOps()
         self.parallel = parallel = parallel or ALONE
@@ -340,29 +310,3 @@ class Encoder(nn.Module):
 _USE_WHOLE = (
     "Load a file that holds it, such as qwen3vl_32b_minimax_h3_bf16.safetensors or the official text_encoder folder."
 )
-
-
-def _check_dtype(dtype: torch.dtype) -> None:
-    if dtype not in COMPUTE_DTYPES:
-        raise ValueError(
-            f"Encoder: expected compute dtype torch.bfloat16 or torch.float32, got {dtype}. "
-            "float16 overflows in this model: use bfloat16, or float32 where bfloat16 is missing."
-        )
-
-
-def check_whole(tap_layer: object) -> None:
-    """Raise ValueError unless it is an int: what comes from a widget or a config may be text."""
-    if type(tap_layer) is not int:
-        raise ValueError(f"Encoder: expected tap_layer as a whole number, got {tap_layer!r}. Use 50 for MiniMax H3.")
-
-
-def check_tap(tap_layer: int, layers: int) -> None:
-    """Raise ValueError unless a decoder of that many layers has `hidden_states[tap_layer]`."""
-    check_whole(tap_layer)
-    if not 1 <= tap_layer <= layers:
-        raise ValueError(
-            f"Encoder: expected a checkpoint of at least {tap_layer} decoder layers, got {layers}. "
-            "MiniMax H3 needs the Qwen3-VL-32B encoder (50 or 64 layers); a smaller Qwen3-VL cannot stand in."
-            if tap_layer >= 1
-            else f"Encoder: expected tap_layer from 1 to {layers}, got {tap_layer}. Use 50 for MiniMax H3."
-        )

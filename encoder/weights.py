@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from .decoder import Decoder
-from .layers import TokenTable
 from .leaf import Leaf, Rest
 from .packing import Packing
 from .parallel.cuts import WHOLE, Cuts, Span
+from .token_table import TokenTable
 
 EMBED_TOKENS = "model.language_model.embed_tokens.weight"
 PLAIN = (torch.bfloat16, torch.float16, torch.float32)  # what can be stored unpacked

@@ -8,8 +8,8 @@ from h3te.encoder.checkpoint.files import CheckpointFiles
 from h3te.encoder.checkpoint.header import read_header
 from h3te.encoder.checkpoint.rest import Kept, Streamed
 from h3te.encoder.checkpoint.stored_weight import StoredWeight
-from h3te.encoder.layers import TokenTable
 from h3te.encoder.packing import unpack
+from h3te.encoder.token_table import TokenTable
 from h3te_tests.test_packing import packing_of, random_weight
 from quantise import quantise
 from safetensors.torch import save_file

@@ -8,7 +8,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ..config import EncoderConfig
-from ..model import Encoder, check_tap
+from ..model import Encoder
+from ..tap import check_tap
 from ..weights import Shape
 
 _FIRST_LAYER = "model.language_model.layers.0."

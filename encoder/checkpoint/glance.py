@@ -17,8 +17,8 @@ from math import prod
 from pathlib import Path
 
 from ..config import EncoderConfig
-from ..model import HIDDEN_SIZE, SELECTED_LAYER
 from ..regular import is_folder
+from ..tap import HIDDEN_SIZE, SELECTED_LAYER
 from ..weights import EMBED_TOKENS, Shape, is_unneeded
 from .catalog import DEMO_KEY, Catalog, check_whole
 from .config_file import CONFIG

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..model import HIDDEN_SIZE
+from ..tap import HIDDEN_SIZE
 from ..weights import EMBED_TOKENS
 from .catalog import Catalog
 from .refusals import refused_format

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..config import EncoderConfig
-from ..model import SELECTED_LAYER, check_tap
+from ..tap import SELECTED_LAYER, check_tap
 from ..tokens import find_tokenizer_folder
 from ..weights import EMBED_TOKENS, is_unneeded
 from .catalog import Catalog, open_catalog

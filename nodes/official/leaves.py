@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ...encoder import Encoder
-from ...encoder.layers import TokenTable
+from ...encoder.token_table import TokenTable
 from ...patches.lending import stand_in
 
 

@@ -19,9 +19,9 @@ from ...cache.identity_records import config_values
 from ...cache.prefixes import PrefixStore, PrefixUse
 from ...checkpoint import CheckpointReport, inspect_checkpoint
 from ...loading import load_encoder
-from ...model import SELECTED_LAYER
 from ...pack_version import pack_version
 from ...progress import Progress
+from ...tap import SELECTED_LAYER
 from ...tokens import IMAGE_PAD, TEXT_TAG, VIDEO_PAD, VISION_END, VISION_START, VISION_TAG
 from ..group import TensorParallel
 from ..protocol import EncodeReply, EncodeRequest, Health, dtype_name

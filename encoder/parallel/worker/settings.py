@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...checkpoint.reader import READERS
-from ...model import SELECTED_LAYER
+from ...tap import SELECTED_LAYER
 from ...tokens import MAX_TOKENS
 from ..group import SIZES
 from ..protocol import DTYPES
