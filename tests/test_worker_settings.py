@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from h3te.encoder.parallel.worker.engine import chosen_device
+from h3te.encoder.parallel.worker.main import run_rank
+from h3te.encoder.parallel.worker.ranks import Place
+from h3te.encoder.parallel.worker.service import ready_lines
 from h3te.encoder.parallel.worker.settings import TOKEN_VARIABLE, SettingsError, is_loopback, read_settings
 
 TOKEN = "0123456789abcdef"
@@ -102,3 +107,26 @@ def test_a_gpu_that_is_not_there_is_an_error(monkeypatch):
     ]  # fmt: skip
     with pytest.raises(ValueError, match="expected GPU 2 of this machine, got 2 GPUs"):
         chosen_device("cuda", 2)
+
+
+@pytest.mark.parametrize(
+    ("host", "ranks", "token", "first", "typed"),
+    [
+        ("127.0.0.1", 1, False, "at http://127.0.0.1:8189, 1 rank, cpu, bfloat16, ready", "type 127.0.0.1:8189 at"),
+        ("::1", 2, False, "at http://[::1]:8189, 2 ranks, cpu, bfloat16, ready", "type [::1]:8189 at remote"),
+        ("0.0.0.0", 1, True, "at http://0.0.0.0:8189, 1 rank", "type this machine's name or address with :8189"),
+    ],
+)  # fmt: skip
+def test_a_ready_worker_says_what_it_serves_and_what_to_type(host, ranks, token, first, typed):
+    told = SimpleNamespace(label="a.safetensors: bf16", tp_size=ranks, device="cpu", dtype="bfloat16")
+    serves, at, how = ready_lines(told, host, 8189, token)
+    assert (serves, at.startswith(first), typed in how) == ("serves a.safetensors: bf16", True, True)
+    assert ("list it there with the token" in how) == token
+
+
+def test_a_taken_address_is_an_error_that_names_it_once(caplog):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert run_rank(read_settings(["a", "--port", str(port)]), Place()) == 1
+    assert caplog.messages[-1].startswith(f"worker: expected a free address of this machine, got 127.0.0.1 port {port}")
+    assert "Choose another --port, or correct --host." in caplog.text

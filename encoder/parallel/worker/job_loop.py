@@ -52,12 +52,7 @@ class JobLoop:
         if each is None:
             self._control.send(TICK)
             return
-        outcome: EncodeReply | Refused | None = None
-        try:
-            outcome = self._do(each)
-        except (RankLost, WorkerEnds) as error:
-            logger.error("worker: %s", error)
-            raise  # `each` is ended with the board, which knows by then who is lost
+        outcome = self._do(each)  # where it raises, `each` is ended with the board, which knows by then who is lost
         self._board.finish(each, outcome)
 
     def _do(self, each: Job | Unload) -> EncodeReply | Refused | None:

@@ -45,11 +45,14 @@ def run_rank(settings: Settings, own: Place) -> int:
     joined = None
     try:
         sock = _bound(settings) if own.rank == 0 else None
+        if own.rank == 0:
+            logger.info("worker: opens %s", settings.checkpoint)
         joined = join(settings, own)
         engine = Engine(settings, joined.parallel, own.local_rank)
         return follow(joined, engine) if sock is None else serve(settings, joined, engine, sock)
     except (ValueError, OSError, RuntimeError) as error:
-        logger.error("worker: rank %d of %d: %s", own.rank, own.size, error)
+        who = "" if own.size == 1 else f"rank {own.rank} of {own.size}: "
+        logger.error("worker: %s%s", who, str(error).removeprefix("worker: "))
         if joined is not None and joined.pulse is not None:
             joined.pulse.note(f"{FAILED}{error}")
         return 1
@@ -66,7 +69,7 @@ def _bound(settings: Settings) -> socket.socket:
     except OSError as error:
         sock.close()
         raise OSError(
-            f"worker: expected a free address, got {settings.host} port {settings.port} ({error.strerror}). Choose "
-            "another --port."
+            f"worker: expected a free address of this machine, got {settings.host} port {settings.port} "
+            f"({error.strerror}). Choose another --port, or correct --host."
         ) from error
     return sock

@@ -7,6 +7,7 @@ and returns its exit status.
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,8 @@ from .control import AgreedParallel, Control
 from .engine import chosen_device
 from .pulse import Pulse, store_of
 from .settings import Settings
+
+logger = logging.getLogger(__name__)
 
 GROUP_TIMEOUT = timedelta(hours=1)  # one rank may load weights for long while others wait; the dead are found otherwise
 
@@ -73,6 +76,7 @@ def launch(settings: Settings, script: Path, arguments: Sequence[str]) -> int:
     from torch.distributed.run import main
 
     ranks = settings.ranks
+    logger.info("worker: starts %d ranks", ranks)
     os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // ranks)))
     if sys.platform == "win32":
         os.environ.setdefault("USE_LIBUV", "0")  # PyTorch for Windows is built without it

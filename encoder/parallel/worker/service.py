@@ -15,6 +15,7 @@ import socket
 import threading
 from collections.abc import Callable
 
+from ..protocol import Health
 from .board import Board
 from .control import RankLost
 from .engine import Engine
@@ -47,7 +48,8 @@ class Service:
 
     async def start(self, sock: socket.socket) -> None:
         loop = JobLoop(self._engine, self._joined.control, self.board)
-        threading.Thread(target=_watched, args=(loop.run, self.end), name="h3te encode", daemon=True).start()
+        watched = (loop.run, self.end, self._ended.done)
+        threading.Thread(target=_watched, args=watched, name="h3te encode", daemon=True).start()
         if self._joined.pulse is not None:
             self._joined.pulse.start(self.end)
         await self._server.start(sock)
@@ -80,18 +82,29 @@ async def _serve(settings: Settings, joined: Joined, engine: Engine, sock: socke
     service = Service(settings, joined, engine)
     _on_signals(lambda: service.end(TOLD_TO_END))
     await service.start(sock)
-    host, port = sock.getsockname()[:2]
-    health = service.health()
-    logger.info(
-        "worker: %s at http://%s:%d, %d rank%s, %s, %s, ready", health.label, f"[{host}]" if ":" in host else host,
-        port, health.tp_size, "" if health.tp_size == 1 else "s", health.device, health.dtype,
-    )  # fmt: skip
+    for line in ready_lines(service.health(), *sock.getsockname()[:2], settings.token is not None):
+        logger.info("worker: %s", line)
     why = await service.ended()
     logger.log(logging.INFO if why == TOLD_TO_END else logging.ERROR, "worker: ends, %s", why)
     if joined.pulse is not None:
         joined.pulse.note(why)
     await service.stop(why)
     return int(why != TOLD_TO_END)
+
+
+def ready_lines(health: Health, host: str, port: int, has_token: bool) -> list[str]:
+    """What the person who started it needs to know."""
+    ranks = "1 rank" if health.tp_size == 1 else f"{health.tp_size} ranks"
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    typed = f"this machine's name or address with :{port}" if host in ("0.0.0.0", "::") else address
+    how = f"in ComfyUI, type {typed} at remote of MiniMax H3 Encoder Options (H3TE)"
+    if has_token:
+        how += ", and list it there with the token (docs/remote.md)"
+    return [
+        f"serves {health.label}",
+        f"at http://{address}, {ranks}, {health.device}, {health.dtype}, ready",
+        f"{how}; Ctrl+C ends the worker",
+    ]
 
 
 def follow(joined: Joined, engine: Engine) -> int:
@@ -102,7 +115,8 @@ def follow(joined: Joined, engine: Engine) -> int:
         ended.set()
 
     _on_signals(lambda: end(TOLD_TO_END))
-    threading.Thread(target=_watched, args=(JobLoop(engine, joined.control).run, end), daemon=True).start()
+    watched = (JobLoop(engine, joined.control).run, end, ended.is_set)
+    threading.Thread(target=_watched, args=watched, daemon=True).start()
     joined.pulse.start(end)
     while not ended.wait(0.5):  # in pieces, so that a signal is seen on every system
         pass
@@ -111,15 +125,17 @@ def follow(joined: Joined, engine: Engine) -> int:
     return 1  # also when it was told to end: torchrun then ends the others
 
 
-def _watched(run: Callable[[], None], end: Callable[[str], None]) -> None:
-    """The computing thread: whatever ends it ends the worker."""
+def _watched(run: Callable[[], None], end: Callable[[str], None], is_ending: Callable[[], bool]) -> None:
+    """The computing thread: whatever ends it ends the worker. Ranks that end lose each other, which is no news then."""
     try:
         run()
-    except WorkerEnds as error:
-        end(f"{FAILED}{error}")
+    except (RankLost, WorkerEnds) as error:
+        if not is_ending():
+            logger.error("worker: %s", error)
+        end(LOST_CONTACT if isinstance(error, RankLost) else f"{FAILED}{error}")
     except Exception as error:
         logger.exception("worker: cannot go on")
-        end(LOST_CONTACT if isinstance(error, RankLost) else f"{FAILED}{type(error).__name__}: {error}")
+        end(f"{FAILED}{type(error).__name__}: {error}")
 
 
 def _on_signals(act: Callable[[], None]) -> None:

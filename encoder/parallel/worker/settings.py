@@ -89,25 +89,50 @@ def is_loopback(host: str) -> bool:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="worker.py", description="Serve MiniMax H3's text encoder over HTTP, on one device or several."
+        prog="worker.py",
+        description="Serve MiniMax H3's text encoder over HTTP, on one device or several.",
+        epilog="docs/remote.md says how ComfyUI is told of it.",
     )
     add = parser.add_argument
     add("checkpoint", type=Path, help="an official text_encoder folder, a .safetensors or a .gguf file")
     add("--ranks", type=int, choices=SIZES, default=1, help="processes that share the encoder, one GPU each")
     add("--host", default="127.0.0.1", help="address to listen on; any other than this machine's own needs a token")
-    add("--port", type=_port, default=DEFAULT_PORT)
-    add("--device", type=_device, default="auto", help="auto, cpu, cuda or cuda:N")
-    add("--dtype", choices=DTYPES, default="bfloat16", help="compute dtype")
-    add("--reader", choices=READERS, default="mmap", help="how weights are read; stream keeps them in the file")
+    add("--port", type=_port, default=DEFAULT_PORT, help="%(default)s unless told otherwise")
+    add("--device", type=_device, default="auto", help="auto (a GPU where there is one), cpu, cuda or cuda:N")
+    add("--dtype", choices=DTYPES, default="bfloat16", help="compute dtype (%(default)s)")
+    add(
+        "--reader",
+        choices=READERS,
+        default="mmap",
+        help="how weights are read (%(default)s); stream keeps them in the file",
+    )
     add("--vision", type=Path, help="second file with the vision tower, for a GGUF")
     add("--tap-layer", type=int, default=SELECTED_LAYER, help=argparse.SUPPRESS)  # of test models
-    add("--tokens-limit", type=_number(1, MAX_TOKENS), default=Limits.tokens, help="longest request in tokens")
-    add("--body-limit", type=_number(1, 10**6), default=Limits.body_bytes / 1e6, help="largest request in MB")
-    add("--queue", type=_number(1, 1000), default=Limits.queue, help="requests that may wait")
-    add("--prefix-gb", type=_number(0, 10**5, float), default=0.0, help="memory of each rank for reused beginnings")
+    add(
+        "--tokens-limit",
+        type=_number(1, MAX_TOKENS),
+        default=Limits.tokens,
+        help="longest request in tokens (%(default)s)",
+    )
+    add(
+        "--body-limit",
+        type=_number(1, 10**6),
+        default=Limits.body_bytes / 1e6,
+        help="largest request in MB (%(default)g)",
+    )
+    add("--queue", type=_number(1, 1000), default=Limits.queue, help="requests that may wait (%(default)s)")
+    add(
+        "--prefix-gb",
+        type=_number(0, 10**5, float),
+        default=0.0,
+        help="memory of each rank for reused beginnings (0: none)",
+    )
     add("--token-file", type=Path, help=f"file with the token that clients send; else the variable {TOKEN_VARIABLE}")
     add(
-        "--rank-timeout", type=_number(2, 86_400, float), default=60.0, help="seconds after which a silent rank is lost"
+        "--rank-timeout",
+        type=_number(2, 86_400, float),
+        default=60.0,
+        help="seconds after which a silent rank is lost (%(default)g)",
     )
     return parser
 
