@@ -187,7 +187,7 @@ async def worker_error(status: int, text: str) -> web.Response:
 )
 def test_refusals_say_what_the_worker_said_and_what_to_do(fake_worker, status, kind, advice):  # noqa: F811
     worker = fake_worker()
-    worker.instead["/encode"] = lambda request: worker_error(status, "rank 1 \n of 2:\x1b[31m no")
+    worker.instead["/encode"] = lambda request: worker_error(status, "worker: rank 1 \n of 2:\x1b[31m no")
     with pytest.raises(kind, match=rf"{worker.at}: rank 1 of 2: \[31m no \(HTTP {status}\)\. {advice}"):
         encode(worker)
 
@@ -249,9 +249,10 @@ def test_worker_that_is_not_there_is_one_clear_error(fake_worker):  # noqa: F811
     worker.stop()
     for ask in (remote(worker).health, lambda: encode(worker), remote(worker).unload):
         with pytest.raises(
-            WorkerUnreachable, match=r"expected a worker that answers, got none \(.*Start it there with"
-        ):
+            WorkerUnreachable, match=r"answers, got none \(nothing listens there\)\. Start it there with"
+        ) as raised:
             ask()
+        assert f"{raised.type.__module__}.{raised.type.__qualname__}" == "h3te.WorkerUnreachable"
 
 
 def test_worker_that_dies_while_it_computes_is_one_clear_error(fake_worker):  # noqa: F811

@@ -33,13 +33,26 @@ _OF_THE_REQUEST = (400, 413)
 class WorkerUnreachable(RuntimeError):
     """Nobody answers, or not any more."""
 
+    __module__ = "h3te"  # ComfyUI shows it with the message, and the real one begins with the folder of the pack
+
 
 def unreachable(address: WorkerAddress, error: BaseException) -> WorkerUnreachable:
-    said = "no answer in time" if isinstance(error, asyncio.TimeoutError) else _plain(str(error) or "no answer")
+    said = _plain(_cause(error))
     return WorkerUnreachable(
         f"{WHO} {address}: expected a worker that answers, got none ({said.rstrip('.')}). Start it there with python "
         "worker.py CHECKPOINT, look at its log if it ended, or empty remote in the options."
     )
+
+
+def _cause(error: BaseException) -> str:
+    if isinstance(error, asyncio.TimeoutError):
+        return "no answer in time"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return str(error.certificate_error)
+    if isinstance(error, aiohttp.ClientConnectorError):
+        refused = isinstance(error.os_error, ConnectionRefusedError)
+        return "nothing listens there" if refused else error.os_error.strerror or str(error.os_error)
+    return str(error) or "no answer"
 
 
 async def read_answer(response: aiohttp.ClientResponse, address: WorkerAddress, most: int) -> bytearray:
@@ -74,7 +87,7 @@ def _refused(status: int, address: WorkerAddress, body: bytes) -> Exception:
             f"{WHO} {address}: expected the worker itself to answer, got a redirect ({status}), which is never "
             "followed. Give the address that it leads to."
         )
-    said, advice = _plain(error_text(bytes(body))), _ADVICE.get(status, _ADVICE[404])
+    said, advice = _plain(error_text(bytes(body))).removeprefix("worker: "), _ADVICE.get(status, _ADVICE[404])
     return kind(f"{WHO} {address}: {said.rstrip('.') or 'no reason given'} (HTTP {status}). {advice}.")
 
 
