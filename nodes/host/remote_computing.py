@@ -60,7 +60,7 @@ class _Progress(HostProgress):
 
     def __call__(self, done: int, total: int, what: str) -> None:
         super().__call__(done, total, what)
-        if not total and what != self._said:
+        if not total and what not in (self._said, ""):
             self._said = what
             logger.info("H3TE: %s: %s", self._where, what)
 

@@ -53,6 +53,7 @@ class Engine:
         )
         self.streams = settings.reader == "stream"
         self.loaded = False
+        self._tells = parallel is None or parallel.rank == 0  # one line for all ranks
         self._prefixes = PrefixStore(lambda: settings.prefix_bytes)
 
     def enter(self) -> None:
@@ -111,7 +112,8 @@ class Engine:
             piece()
         step(len(pieces), len(pieces), LOADING)  # from here on every rank has its part
         self.loaded = True
-        logger.info("worker: weights loaded in %.1f s", time.perf_counter() - started)
+        if self._tells:
+            logger.info("worker: weights loaded in %.1f s", time.perf_counter() - started)
 
     def _pieces(self) -> Iterator:
         slots, source = self.encoder.slots, self.encoder.source
