@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
 from pathlib import Path
 
@@ -21,5 +22,14 @@ def main() -> int:
     return importlib.import_module(f"{NAME}.encoder.parallel.worker").main(Path(__file__).resolve())
 
 
+def run() -> int:
+    """Ctrl+C before it serves, while PyTorch is imported or ranks meet; later the worker sees to it itself."""
+    try:
+        return main()
+    except KeyboardInterrupt:
+        sys.stderr.write("worker: ends, it was told to end\n")
+        os._exit(130)  # a thread may wait for a rank that is gone
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import socket
 from pathlib import Path
 from types import SimpleNamespace
@@ -130,3 +132,18 @@ def test_a_taken_address_is_an_error_that_names_it_once(caplog):
         assert run_rank(read_settings(["a", "--port", str(port)]), Place()) == 1
     assert caplog.messages[-1].startswith(f"worker: expected a free address of this machine, got 127.0.0.1 port {port}")
     assert "Choose another --port, or correct --host." in caplog.text
+
+
+def test_ctrl_c_while_it_starts_is_one_line(monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("started", Path(__file__).resolve().parents[1] / "worker.py")
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    left = []
+    monkeypatch.setattr(script, "main", interrupted)
+    monkeypatch.setattr(os, "_exit", left.append)
+    script.run()
+    assert (left, capsys.readouterr().err) == ([130], "worker: ends, it was told to end\n")
