@@ -74,6 +74,14 @@ def test_a_weak_or_unusable_token_is_refused_without_showing_it(token, tmp_path)
     assert token not in str(caught.value)
 
 
+def test_a_token_file_of_a_windows_editor_is_read_and_one_of_powershell_is_an_error(tmp_path):
+    (tmp_path / "marked").write_text(TOKEN + "\r\n", encoding="utf-8-sig")
+    assert read_settings(["a", "--token-file", str(tmp_path / "marked")]).token == TOKEN
+    (tmp_path / "wide").write_text(TOKEN, encoding="utf-16")
+    with pytest.raises(SettingsError, match="expected a readable token file"):
+        read_settings(["a", "--token-file", str(tmp_path / "wide")])
+
+
 def test_an_empty_token_file_is_not_no_token(tmp_path):
     (tmp_path / "token").write_text("\n")
     with pytest.raises(SettingsError, match="got 0 characters"):

@@ -160,7 +160,7 @@ def _token(file: Path | None) -> str | None:
     if file is None:
         return os.environ.get(TOKEN_VARIABLE, "").strip() or None
     try:
-        return file.read_text(encoding="utf-8").strip()
+        return file.read_text(encoding="utf-8-sig").strip()  # editors on Windows begin a file with a mark
     except (OSError, ValueError) as error:
         raise SettingsError(
             f"worker: expected a readable token file, got {file} ({error}). Write the token into it as one line."
