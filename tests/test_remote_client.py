@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import socket
 import threading
 import time
 import weakref
@@ -65,6 +66,19 @@ def test_health_is_what_the_worker_says(fake_worker):  # noqa: F811
     assert remote(worker).health() == worker.health
     remote(worker).unload()
     assert worker.paths() == ["/health", "/unload"]
+
+
+def test_question_that_is_not_answered_is_left_at_once_when_stop_is_pressed():
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        known = RemoteWorker(WorkerAddress.parse(f"127.0.0.1:{silent.getsockname()[1]}"))
+        began = time.monotonic()
+        with pytest.raises(Stop):
+            known.health(while_waiting=stop)
+        assert time.monotonic() - began < 5
+
+
+def stop() -> None:
+    raise Stop
 
 
 def test_token_is_sent_with_every_question_and_never_shown(fake_worker):  # noqa: F811

@@ -204,7 +204,10 @@ def resolve(value: str) -> Path:
         )
     found = _find(value, f"{WHO}: expected text_encoder {value}", WHO)
     if found is None:
-        raise ValueError(f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}.")
+        raise ValueError(
+            f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}. Where a "
+            f"worker computes (remote of the options), choose {REMOTE}."
+        )
     return found
 
 

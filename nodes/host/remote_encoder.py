@@ -20,6 +20,7 @@ from ...encoder.parallel.protocol import Health
 from ...encoder.parallel.remote import RemoteWorker
 from .paths import OPTIONS, REMOTE, WHO, cached_report, none_here, resolve, resolve_vision
 from .remote_workers import worker_at
+from .stop import heed_stop
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def find_remote(address: str, dtype: str = "auto", backend: str = "encoder") -> 
             "this pack's encoder: choose it, or empty remote."
         )
     worker = worker_at(address)
-    remote = RemoteEncoder(worker, worker.health())
+    remote = RemoteEncoder(worker, worker.health(while_waiting=heed_stop))
     _check_served(remote, dtype)
     return remote
 

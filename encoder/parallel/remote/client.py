@@ -28,10 +28,11 @@ class RemoteWorker:
     def __repr__(self) -> str:
         return f"RemoteWorker({self.address})"
 
-    def health(self, seconds: float = ASK_SECONDS) -> Health:
-        """seconds: until it is taken for unreachable."""
+    def health(self, seconds: float = ASK_SECONDS, while_waiting: Callable[[], None] | None = None) -> Health:
+        """seconds: until it is taken for unreachable. What `while_waiting` raises ends the question at once."""
         exchange = self._exchange()
-        return self._understood(Health.from_bytes, Call(lambda: exchange.ask("GET", "/health", seconds)).result())
+        call = Call(lambda: exchange.ask("GET", "/health", seconds))
+        return self._understood(Health.from_bytes, _awaited(call, while_waiting))
 
     def unload(self, wait: float = ASK_SECONDS) -> bool:
         """The worker gives up its weights, after what waits there, until somebody asks it to encode. False where it has
@@ -46,15 +47,9 @@ class RemoteWorker:
     def encode(self, request: EncodeRequest, width: int, progress: Progress | None = None) -> EncodeReply:
         """width: of the hidden states that are expected, which bounds the answer."""
         exchange, most = self._exchange(), EncodeReply.most_bytes(len(request.input_ids), width, request.dtype)
-        call = Call(lambda: exchange.encode(request, most))
-        try:
-            while not call.wait(POLL_SECONDS):
-                if progress is not None:
-                    progress(*_step(exchange.state))
-        except BaseException:
-            call.cancel()
-            raise
-        return self._understood(EncodeReply.from_bytes, call.result())
+        tell = None if progress is None else lambda: progress(*_step(exchange.state))
+        answer = _awaited(Call(lambda: exchange.encode(request, most)), tell)
+        return self._understood(EncodeReply.from_bytes, answer)
 
     def _understood(self, read: Callable[[bytes], Answer], body: bytes) -> Answer:
         """What is wrong with an answer is the worker's fault, not the request's."""
@@ -65,6 +60,18 @@ class RemoteWorker:
 
     def _exchange(self) -> Exchange:
         return Exchange(self.address, self._token)
+
+
+def _awaited(call: Call[Answer], meanwhile: Callable[[], None] | None) -> Answer:
+    """What `meanwhile`, called a few times a second, raises leaves at once and cancels the call."""
+    try:
+        while not call.wait(POLL_SECONDS):
+            if meanwhile is not None:
+                meanwhile()
+    except BaseException:
+        call.cancel()
+        raise
+    return call.result()
 
 
 def _step(state: JobState | None) -> tuple[int, int, str]:
