@@ -107,7 +107,9 @@ def test_dtype_falls_back_to_float32_where_bfloat16_is_missing(comfy, monkeypatc
 def test_validation_names_the_missing_file(loader):
     assert loader.validate_inputs(VALUE) is True
     assert loader.validate_inputs(None) is True  # over a link: checked when it runs
-    assert "expected a text encoder file or folder, got 'gone.pt'" in loader.validate_inputs("gone.pt")
+    said = loader.validate_inputs("gone.pt")
+    assert "expected a text encoder file or folder, got 'gone.pt'" in said
+    assert said.endswith("Where a worker computes (remote of the options), choose (remote: as the options say).")
 
 
 def test_another_model_is_refused_before_and_during_the_run(loader, text_encoders):  # noqa: F811
