@@ -4,8 +4,7 @@ Contract: no host. `RemoteWorker(address, token)` asks a worker (../worker/) by 
 people write; `token_for` says whether an address may be used and which token goes there.
 """
 
-from .addresses import ListedWorker, UnlistedAddress, WorkerAddress, read_list, token_for
-from .answers import WorkerUnreachable
+from .addresses import ListedWorker, UnlistedAddress, WorkerAddress, WorkerUnreachable, read_list, token_for
 from .client import RemoteWorker
 
 __all__ = [

@@ -26,6 +26,12 @@ class UnlistedAddress(ValueError):
     """No loopback address, and in no list of this machine."""
 
 
+class WorkerUnreachable(RuntimeError):
+    """Nobody answers, or not any more."""
+
+    __module__ = "h3te"  # ComfyUI shows it with the message, and the real one begins with the folder of the pack
+
+
 @dataclass(frozen=True)
 class WorkerAddress:
     """host: lower case, without brackets."""

@@ -12,7 +12,7 @@ import aiohttp
 
 from ..protocol import error_text
 from ..received import MAX_JSON_BYTES
-from .addresses import WHO, WorkerAddress
+from .addresses import WHO, WorkerAddress, WorkerUnreachable
 
 STALLED_SECONDS = 60  # without a byte of an answer that has begun
 _PIECE = 1 << 18
@@ -28,12 +28,6 @@ _ADVICE = {
     503: "Try again later, or start another worker",
 }
 _OF_THE_REQUEST = (400, 413)
-
-
-class WorkerUnreachable(RuntimeError):
-    """Nobody answers, or not any more."""
-
-    __module__ = "h3te"  # ComfyUI shows it with the message, and the real one begins with the folder of the pack
 
 
 def unreachable(address: WorkerAddress, error: BaseException) -> WorkerUnreachable:

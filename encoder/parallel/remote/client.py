@@ -9,13 +9,16 @@ in it cancels the job and leaves at once.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from ...progress import Progress
 from ..protocol import EncodeReply, EncodeRequest, Health, JobState
 from .addresses import WHO, WorkerAddress
 from .call import Call
-from .exchange import ASK_SECONDS, POLL_SECONDS, TURN_SECONDS, Exchange
+from .patience import ASK_SECONDS, POLL_SECONDS, TURN_SECONDS
+
+if TYPE_CHECKING:
+    from .exchange import Exchange
 
 Answer = TypeVar("Answer")
 
@@ -59,6 +62,8 @@ class RemoteWorker:
             raise RuntimeError(f"{WHO} {self.address}: {error}") from error
 
     def _exchange(self) -> Exchange:
+        from .exchange import Exchange  # aiohttp with it, which only who asks a worker needs
+
         return Exchange(self.address, self._token)
 
 

@@ -17,14 +17,12 @@ import aiohttp
 
 from ..protocol import JOB_HEADER, MEDIA_TYPE, EncodeRequest, JobState
 from ..received import MAX_JSON_BYTES
-from .addresses import WorkerAddress
-from .answers import WorkerUnreachable, read_answer, unreachable
+from .addresses import WorkerAddress, WorkerUnreachable
+from .answers import read_answer, unreachable
+from .patience import ASK_SECONDS, POLL_SECONDS
 
 CONNECT_SECONDS = 10.0
-ASK_SECONDS = 20.0  # for a short question
-TURN_SECONDS = 3600.0  # for one that takes its turn after the jobs that wait
 LEAVE_SECONDS = 3.0  # for saying that a job is given up
-POLL_SECONDS = 0.2
 LOST_SECONDS = 30.0  # without a sign of life
 _PIECE = 1 << 20
 _FAILURES = (aiohttp.ClientError, asyncio.TimeoutError, OSError)
