@@ -6,6 +6,8 @@ ValueError with what was expected, what came and what to do.
 
 from __future__ import annotations
 
+from math import prod
+
 import torch
 
 from .diagnosis import is_finite
@@ -45,7 +47,8 @@ def pair_patches(
             f"encode_ids: expected {pixels_name} and {grids_name} together, got {given} alone. Pass {absent}."
         )
     _check_grids(grids, grids_name, merge)
-    rows = int(grids.prod(-1).sum())
+    _check_count(grids, grids_name, pixels)
+    rows = sum(prod(grid) for grid in grids.tolist())  # in Python: int64 would overflow to any number
     is_float = isinstance(pixels, torch.Tensor) and pixels.is_floating_point()
     if not is_float or tuple(pixels.shape) != (rows, patch_width):
         raise ValueError(
@@ -64,11 +67,22 @@ def _check_grids(grids: torch.Tensor, name: str, merge: int) -> None:
         raise ValueError(
             f"encode_ids: expected {name} as int64 [n, 3], got {_described(grids)}. Pass t, h, w of each reference."
         )
-    bad = [grid for grid in grids.tolist() if min(grid) < 1 or grid[1] % merge or grid[2] % merge]
-    if bad or not len(grids):
+    bad = grids[(grids < 1).any(1) | (grids[:, 1:] % merge != 0).any(1)]
+    if len(bad) or not len(grids):
         raise ValueError(
             f"encode_ids: expected {name} of at least one grid, rows and columns in multiples of {merge}, got "
-            f"{bad[0] if bad else 'none'}. Pass the grids of the released processor, and None without references."
+            f"{bad[0].tolist() if len(bad) else 'none'}. Pass the grids of the released processor, and None without "
+            "references."
+        )
+
+
+def _check_count(grids: torch.Tensor, name: str, pixels: torch.Tensor) -> None:
+    """Before they become a list, which takes many times their memory."""
+    patches = len(pixels) if isinstance(pixels, torch.Tensor) and pixels.dim() else len(grids)
+    if len(grids) > patches:
+        raise ValueError(
+            f"encode_ids: expected {name} of at most one grid for each of {patches} patches, got {len(grids)}. "
+            "Pass the patches and grids of the same processor call."
         )
 
 

@@ -129,6 +129,14 @@ BAD_PICTURES = {
     "a float grid": ({"pixel_values": VALUES, "image_grid_thw": GRID.float()}, "float32"),
     "an odd grid": ({"pixel_values": VALUES[:20], "image_grid_thw": torch.tensor([[1, 4, 5]])}, r"got \[1, 4, 5\]"),
     "an empty grid": ({"pixel_values": VALUES[:0], "image_grid_thw": GRID[:0]}, "at least one grid"),
+    "a product beyond int64": (
+        {"pixel_values": VALUES, "image_grid_thw": torch.tensor([[1 << 62, 2, 2], *GRID.tolist()])},
+        r"\[18446744073709551648, 1536\]",
+    ),
+    "more grids than patches": (
+        {"pixel_values": VALUES, "image_grid_thw": torch.tensor([[1, 2, 2]] * 33)},
+        "one grid for each of 32 patches, got 33",
+    ),
     "a zero grid": ({"pixel_values": VALUES[:0], "image_grid_thw": torch.tensor([[0, 4, 8]])}, r"\[0, 4, 8\]"),
 }
 
