@@ -61,7 +61,7 @@ def test_request_comes_back_as_it_was_from_every_kind_of_buffer(kind):
     assert torch.equal(found.pixel_values, sent.pixel_values)
     assert torch.equal(found.image_grid_thw, sent.image_grid_thw)
     assert found.pixel_values_videos is None
-    for name in ("checkpoint", "dtype", "tap_layer", "vision_packing", "reuse", "numerics"):
+    for name in ("checkpoint", "dtype", "tap_layer", "vision_packing", "reuse", "numerics", "tp_size"):
         assert getattr(found, name) == getattr(sent, name)
 
 
@@ -92,7 +92,7 @@ def test_the_safetensors_package_reads_bodies_and_its_own_are_read():
     sent = pictured()
     assert torch.equal(load(sent.to_bytes())["pixel_values"], sent.pixel_values)
     told = {"protocol": "1", "checkpoint": DIGEST, "dtype": "float32", "tap_layer": "50", "reuse": "0"}
-    told |= {"vision_packing": "official", "numerics": "1"}
+    told |= {"vision_packing": "official", "numerics": "1", "tp_size": "0"}
     tensors = {"pixel_values": torch.randn(4, 1536), "image_grid_thw": torch.tensor([[1, 2, 2]])}
     body = save({**tensors, "input_ids": torch.arange(3)}, metadata=told)
     assert torch.equal(EncodeRequest.from_bytes(body).input_ids, torch.arange(3))
@@ -165,7 +165,8 @@ def test_a_body_that_is_not_one_of_ours_is_refused_with_a_reason(body, said):
     "changes",
     [
         {"checkpoint": "abc"}, {"checkpoint": DIGEST.upper()}, {"dtype": "float16"}, {"vision_packing": "all"},
-        {"tap_layer": -1}, {"tap_layer": 10**10}, {"numerics": "x"}, {"input_ids": torch.arange(0)},
+        {"tap_layer": -1}, {"tap_layer": 10**10}, {"numerics": "x"}, {"tp_size": -1},
+        {"input_ids": torch.arange(0)},
     ],
 )  # fmt: skip
 def test_a_value_that_no_request_has_is_refused(changes):

@@ -103,6 +103,13 @@ def test_local_and_remote_answer_for_each_other_at_one_rank_alone(load, load_loc
     encode(load(serve(tp_size=4)).args[0], "a fox", expect="miss")
 
 
+def test_request_names_the_ranks_that_its_key_is_of(load, serve):  # noqa: F811
+    """A worker that was started again with others must not answer: its states would be kept under a false key."""
+    worker = serve(tp_size=2)
+    encode(load(worker).args[0], "a fox", expect="miss")
+    assert [request.tp_size for request in worker.requests] == [2]
+
+
 def test_worker_tells_what_it_reused(load, serve):  # noqa: F811
     from dataclasses import replace
 

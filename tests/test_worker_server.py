@@ -104,6 +104,7 @@ def test_a_job_can_be_asked_for_when_it_is_done(worker):
         ({"dtype": "float32"}, 409, "expected dtype bfloat16"),
         ({"tap_layer": 50}, 409, f"expected tap_layer {TAP_LAYER}"),
         ({"numerics": 99}, 409, "expected numerics"),
+        ({"tp_size": 2}, 409, "expected tp_size 1"),
         ({"input_ids": torch.tensor([10**7])}, 400, "encode_ids: expected ids from 0"),
         ({"pixel_values": torch.zeros(4, 1536)}, 400, "expected pixel_values and image_grid_thw together"),
         ({"vision_packing": "some"}, 400, "expected vision_packing"),

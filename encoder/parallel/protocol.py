@@ -7,8 +7,8 @@ reads; its errors are ValueErrors, and `OtherProtocol` for a body of another ver
   GET  /jobs/<id>         -> JobState (JSON)
   POST /jobs/<id>/cancel  -> JobState         POST /unload -> Health
 With a token every call has `Authorization: Bearer <token>`. Whatever is refused answers JSON {"error": text}: 400 a bad
-body, 401 the token, 404 an unknown job, 409 another checkpoint, dtype, tap or version, 410 cancelled, 413 too large,
-500 the encode failed, 503 the queue is full, the worker ends, or a rank died.
+body, 401 the token, 404 an unknown job, 409 another checkpoint, dtype, tap, version or number of ranks, 410 cancelled,
+413 too large, 500 the encode failed, 503 the queue is full, the worker ends, or a rank died.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def dtype_name(dtype: torch.dtype) -> str:
 @dataclass(frozen=True, eq=False)
 class EncodeRequest:
     """One sequence. input_ids int64 [S]; pixels [N, 1536] with grids int64 [n, 3], of a modality both or neither, best
-    in the worker's dtype, to which it casts them. checkpoint, dtype, tap_layer, numerics: what the client expects, as
-    Health says. reuse: the worker may use and keep prefixes, for which references are seen one by one."""
+    in the worker's dtype, to which it casts them. checkpoint, dtype, tap_layer, numerics, tp_size: what the client
+    expects, as Health says; tp_size 0: any number of ranks will do. reuse: the worker may use and keep prefixes, for
+    which references are seen one by one."""
 
     input_ids: torch.Tensor
     checkpoint: str
@@ -86,12 +87,13 @@ class EncodeRequest:
     pixel_values_videos: torch.Tensor | None = None
     video_grid_thw: torch.Tensor | None = None
     numerics: int = NUMERICS_VERSION
+    tp_size: int = 0
 
     def pieces(self) -> list[memoryview]:
         """The body in order; tensors on the CPU are not copied."""
         told = {"protocol": PROTOCOL_VERSION, "checkpoint": self.checkpoint, "dtype": self.dtype,
                 "tap_layer": self.tap_layer, "vision_packing": self.vision_packing, "reuse": int(self.reuse),
-                "numerics": self.numerics}  # fmt: skip
+                "numerics": self.numerics, "tp_size": self.tp_size}  # fmt: skip
         given = {name: getattr(self, name) for name in _SENT}
         return framed({name: t for name, t in given.items() if t is not None}, texts(told))
 
@@ -113,6 +115,7 @@ class EncodeRequest:
             vision_packing=one_of(told, "vision_packing", VISION_PACKINGS, _REQUEST),
             reuse=one_of(told, "reuse", ("0", "1"), _REQUEST) == "1",
             numerics=count(told, "numerics", _REQUEST),
+            tp_size=count(told, "tp_size", _REQUEST),
         )
 
 

@@ -144,6 +144,7 @@ class RemoteComputing:
             identity.tap_layer,
             packing,
             reuse=cache is not None and cache.reuses_prefixes,
+            tp_size=self._remote.health.tp_size,  # other ranks sum otherwise: another key of the cache
             **pixels,
         )
 

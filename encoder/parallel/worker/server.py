@@ -171,7 +171,8 @@ class Server:
         """Raises Refused for another encoder than the client expects, and for too many tokens."""
         health, tokens = self._health(), len(request.input_ids)
         own = {"checkpoint": health.weights, "dtype": health.dtype, "tap_layer": health.tap_layer}
-        for name, mine in {**own, "numerics": health.numerics}.items():
+        own |= {"numerics": health.numerics, **({"tp_size": health.tp_size} if request.tp_size else {})}
+        for name, mine in own.items():
             if getattr(request, name) != mine:
                 raise Refused(
                     409, f"worker: expected {name} {mine} ({health.label}), got {getattr(request, name)}. Start the "
