@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import replace
 
 import pytest
@@ -146,6 +147,14 @@ def test_a_job_id_is_needed_and_used_once(worker):
     assert encode(worker.address, request, job)[0] == 200
     status, text = encode(worker.address, request, job)
     assert (status, "expected a new job id" in text) == (400, True)
+
+
+def test_a_packed_body_is_refused_unpacked(worker):
+    """Its Content-Length bounds what is read; unpacked it could be of any size."""
+    body = zlib.compress(text_request(health(worker.address)).to_bytes())
+    for encoding in ("deflate", "gzip"):
+        status, text = encode(worker.address, body, Content_Encoding=encoding)
+        assert (status, f"expected a body as it is, got Content-Encoding '{encoding}'" in text) == (400, True), text
 
 
 def test_a_body_of_unknown_length_is_refused(worker):

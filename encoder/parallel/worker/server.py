@@ -50,8 +50,9 @@ class Server:
             ]
         )
         self._runner = web.AppRunner(
-            app, handler_cancellation=True, access_log=None, keepalive_timeout=30, shutdown_timeout=CLOSING_SECONDS
-        )
+            app, handler_cancellation=True, access_log=None, keepalive_timeout=30, shutdown_timeout=CLOSING_SECONDS,
+            auto_decompress=False,  # it would begin before the token is looked at
+        )  # fmt: skip
         self._listening: asyncio.AbstractServer | None = None
         self._silent: set[asyncio.Protocol] = set()  # connections that have not sent a whole request head yet
 
@@ -143,7 +144,9 @@ class Server:
             self._board.leave(job)
 
     def _announced(self, http: web.Request) -> int:
-        size = http.content_length
+        size, packed = http.content_length, http.headers.get("Content-Encoding", "identity")
+        if packed != "identity":
+            raise Refused(400, f"worker: expected a body as it is, got Content-Encoding {packed!r:.40}. Leave it out.")
         if size is None:
             raise Refused(400, "worker: expected a Content-Length, got a body of unknown size. Send its length.")
         if size > self._limits.body_bytes:
