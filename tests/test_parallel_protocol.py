@@ -211,6 +211,15 @@ def test_health_and_job_states_come_back_as_they_were():
     assert JobState.from_bytes(state.to_bytes()) == state
 
 
+def test_texts_of_the_other_side_are_one_short_line():
+    """They reach logs, nodes and files, which take no half characters."""
+    told = json.loads(health().to_bytes()) | {"label": "h3: \n\x1b[31mbf16\ud800" + "x" * 10_000}
+    label = Health.from_bytes(json.dumps(told).encode()).label
+    assert label.startswith("h3:   [31mbf16 xx") and len(label) == 1000
+    label.encode()
+    assert JobState.from_bytes(JobState("running", what="layer\r\n1").to_bytes()).what == "layer  1"
+
+
 def test_a_newer_worker_may_say_more():
     told = json.loads(health().to_bytes()) | {"more": 1}
     assert Health.from_bytes(json.dumps(told).encode()) == health()

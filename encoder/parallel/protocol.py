@@ -34,6 +34,7 @@ from .received import (
     matching,
     of_fields,
     one_of,
+    plain,
     seconds,
     texts,
 )
@@ -238,4 +239,4 @@ def error_text(body: bytes) -> str:
         text = json_object(body, "error")["error"]
     except (ValueError, KeyError):
         text = body[:200].decode("utf-8", "replace")
-    return "".join(c if c.isprintable() else " " for c in str(text))[:4000]
+    return plain(str(text), 4000)

@@ -13,6 +13,7 @@ from dataclasses import asdict, fields
 
 PROTOCOL_VERSION = 1
 MAX_JSON_BYTES = 1_000_000  # of a Health, a JobState or an error
+MOST_TEXT = 1000  # characters of a value of them
 _KINDS = {"str": str, "int": int, "bool": bool, "Mapping": dict}
 
 
@@ -73,8 +74,13 @@ def json_object(body: bytes, who: str) -> dict:
     return found
 
 
+def plain(text: str, most: int = MOST_TEXT) -> str:
+    """What another machine says, fit for a log, a node or a file: printable characters on one line, not many."""
+    return "".join(c if c.isprintable() else " " for c in text[:most])
+
+
 def of_fields(cls: type, told: Mapping, who: str):
-    """Fields that are not known are passed over: a newer worker may say more."""
+    """Texts made `plain`. Fields that are not known are passed over: a newer worker may say more."""
     for each in fields(cls):
         value = told.get(each.name)
         if type(value) is not _KINDS[each.type] or (each.type == "int" and not 0 <= value < 1 << 63):
@@ -82,4 +88,5 @@ def of_fields(cls: type, told: Mapping, who: str):
                 f"{who}: expected {each.name} as {each.type}, got {value!r:.80}. Use the same release of the node pack "
                 "on both machines."
             )
-    return cls(**{each.name: told[each.name] for each in fields(cls)})
+    found = {each.name: told[each.name] for each in fields(cls)}
+    return cls(**{name: plain(value) if isinstance(value, str) else value for name, value in found.items()})
