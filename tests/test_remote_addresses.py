@@ -91,6 +91,8 @@ def test_token_goes_to_the_address_of_its_own_line_alone():
         ("10.0.0.1 secret more", r"workers\.txt, line 2: expected an address and at most one token"),
         ("10.0.0.1 sécret", r"workers\.txt, line 2: expected an address and at most one token"),
         ("ftp://host secret", r"workers\.txt, line 2: .*expected a worker's address"),
+        ("secret/+a== 10.0.0.1", r"workers\.txt, line 2: .*expected a worker's address"),
+        ("http://me:secret/@10.0.0.1", r"workers\.txt, line 2: .*expected a worker's address"),
     ],
 )
 def test_line_that_cannot_be_read_is_named_without_its_token(line, message):

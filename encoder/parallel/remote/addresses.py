@@ -19,6 +19,7 @@ PORT = 8189
 _PORTS = {"http": PORT, "https": 443}
 _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]{0,250}[a-z0-9_])?")
 _TOKEN = re.compile(r"[!-~]{1,512}")
+_ADVICE = "Give host and port alone."
 _COMMENT = re.compile(r"(^|\s)#.*")
 
 
@@ -84,10 +85,10 @@ def _is_host(host: str) -> bool:
 
 
 def _no_address(text: object) -> ValueError:
-    shown = repr(re.sub(r"[^/]*@", "...@", text)) if isinstance(text, str) else type(text).__name__
+    shown = repr(re.sub(r".*@", "...@", text, flags=re.DOTALL)) if isinstance(text, str) else type(text).__name__
     return ValueError(
         f"{WHO}: expected a worker's address such as 127.0.0.1:{PORT} or https://gpu.example.org, got {shown:.200}. "
-        "Give host and port alone."
+        + _ADVICE
     )
 
 
@@ -116,8 +117,8 @@ def _listed(words: Sequence[str], where: str) -> ListedWorker:
         )
     try:
         return ListedWorker(WorkerAddress.parse(words[0]), *words[1:])
-    except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+    except ValueError:  # it is not shown: who mixes up the order has the token there
+        raise ValueError(f"{where}: expected a worker's address first, got something else. {_ADVICE}") from None
 
 
 def token_for(
