@@ -1,7 +1,8 @@
 """worker.py with a rank that fails where a request says so: its first ids are (MARK, rank, how, sum).
 
 how: 0 raises as if memory ran out in the middle of a layer, 1 kills the process there, 2 raises while weights are read,
-3 leaves the sum out, so that ranks are at different places.
+3 leaves the sum out, so that ranks are at different places. OTHER_CHECKPOINT in the environment is what all ranks but
+the first open.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ MARK = 77
 
 
 def main() -> int:
+    if os.environ.get("RANK", "0") != "0" and "OTHER_CHECKPOINT" in os.environ:
+        sys.argv[1] = os.environ["OTHER_CHECKPOINT"]
     sys.path[0] = str(ROOT)  # instead of this folder, whose requests.py is not the package of that name
     import worker as script
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 from pathlib import Path
 
@@ -126,6 +127,14 @@ def test_ranks_at_different_places_end_the_run_instead_of_waiting(shared_checkpo
         assert status == 503, text
         assert "ranks are at different places" in worker.said()
         assert worker.ended() == 1
+
+
+def test_ranks_of_different_checkpoints_do_not_start(shared_checkpoint, tmp_path):
+    other = Path(shutil.copytree(shared_checkpoint, tmp_path / "text_encoder"))
+    shard = min(other.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\x3c")
+    with pytest.raises(AssertionError, match="the checkpoint, options and release of rank 0 on all ranks, got others"):
+        StartedWorker(shared_checkpoint, 2, script=FAILING, OTHER_CHECKPOINT=str(other)).__enter__()
 
 
 @pytest.mark.parametrize("size", [1, 2])

@@ -100,6 +100,17 @@ class Control:
         self._broadcast(raw, rank)
         return raw.numpy().tobytes().rstrip(b"\0").decode("utf-8", "ignore")
 
+    def check_alike(self, facts: str) -> None:
+        """Raises RankLost on all ranks unless each of them says what rank 0 says."""
+        differs = self.text_of(0, facts) != facts
+        try:
+            self.agree(self.failure if differs else GO)
+        except Stopped as stopped:
+            raise RankLost(
+                "worker: expected the checkpoint, options and release of rank 0 on all ranks, got others on rank "
+                f"{stopped.failed_rank}. Start all of them alike."
+            ) from None
+
     def _broadcast(self, tensor: torch.Tensor, source: int = 0) -> None:
         self._collective(lambda: dist.broadcast(tensor, source, group=self.group))
 

@@ -54,6 +54,8 @@ class Engine:
         self.streams = settings.reader == "stream"
         self.loaded = False
         self._tells = parallel is None or parallel.rank == 0  # one line for all ranks
+        self._identity: EncoderIdentity | None = None
+        self._alike = (settings.reader, settings.prefix_bytes)
         self._prefixes = PrefixStore(lambda: settings.prefix_bytes)
 
     def enter(self) -> None:
@@ -62,8 +64,14 @@ class Engine:
             torch.cuda.set_device(self.device)
 
     def identity(self) -> EncoderIdentity:
-        """Of the files, by content, as a local encoder is told; raises as `encoder_identity`."""
-        return encoder_identity(self.encoder, self.report)
+        """Of the files, by content, as a local encoder is told, read once; raises as `encoder_identity`."""
+        if self._identity is None:
+            self._identity = encoder_identity(self.encoder, self.report)
+        return self._identity
+
+    def facts(self) -> str:
+        """What has to be the same on all ranks, for one result and for the same steps to it."""
+        return f"{self.identity().key} {pack_version()} {self.device.type} {self._alike}"
 
     def health(self, identity: EncoderIdentity, limits: Limits, waiting: int) -> Health:
         encoder = self.encoder

@@ -49,6 +49,7 @@ def run_rank(settings: Settings, own: Place) -> int:
             logger.info("worker: opens %s", settings.checkpoint)
         joined = join(settings, own)
         engine = Engine(settings, joined.parallel, own.local_rank)
+        joined.control.check_alike(engine.facts())
         return follow(joined, engine) if sock is None else serve(settings, joined, engine, sock)
     except (ValueError, OSError, RuntimeError) as error:
         who = "" if own.size == 1 else f"rank {own.rank} of {own.size}: "
