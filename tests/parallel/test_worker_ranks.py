@@ -81,6 +81,13 @@ def test_health_names_the_ranks_and_the_same_checkpoint(worker, shared_checkpoin
         assert alone.weight_bytes > told.weight_bytes
 
 
+def test_nothing_listens_where_other_machines_reach_it(worker):
+    """Neither the worker, nor what its ranks meet and sum over: only the first asks for a token."""
+    family = [worker.launcher, *worker.ranks]
+    listening = [each.laddr.ip for process in family for each in process.net_connections("inet") if not each.raddr]
+    assert listening and all(ip in ("127.0.0.1", "::1") for ip in listening), listening
+
+
 def test_a_cancelled_job_ends_on_all_ranks(worker):
     running = Encoding(worker.address, text_request(health(worker.address), LONG))
     until(lambda: job_state(worker.address, running.job).done >= 1)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -81,9 +82,23 @@ def launch(settings: Settings, script: Path, arguments: Sequence[str]) -> int:
     if sys.platform == "win32":
         os.environ.setdefault("USE_LIBUV", "0")  # PyTorch for Windows is built without it
     try:
-        main(["--standalone", f"--nproc-per-node={ranks}", str(script), *arguments])
+        main([*_meeting(), f"--nproc-per-node={ranks}", str(script), *arguments])
     except dist.elastic.multiprocessing.errors.ChildFailedError:
         return 1
     except dist.elastic.multiprocessing.api.SignalException:
         return 0
     return 0
+
+
+def _meeting() -> list[str]:
+    """Where they meet, as torchrun is told: out of reach of other machines. Windows hands no open socket to a store:
+    there it is the standard way, and a firewall's to keep others out."""
+    if sys.platform == "win32":
+        return ["--standalone"]
+    from . import local_store
+
+    own = [name for _, name in socket.if_nameindex() if name in ("lo", "lo0")]
+    if own:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", own[0])  # else the address of the machine's name
+    local_store.register()
+    return ["--nnodes=1", f"--rdzv-backend={local_store.BACKEND}", f"--local-addr={local_store.HOST}"]
