@@ -169,6 +169,26 @@ def test_a_body_that_ends_early_is_let_go(worker):
     until(lambda: not worker.service.board._jobs)
 
 
+def test_clients_that_leave_while_their_requests_are_checked_leave_one_body_at_most(worker, monkeypatch):
+    server, check, checked = worker.service._server, worker.service._server._check, threading.Event()
+    begun = []
+
+    def slow(given):
+        begun.append(given)
+        assert checked.wait(20)
+        check(given)
+
+    monkeypatch.setattr(server, "_check", slow)
+    for _ in range(4):
+        sock = begin(worker.address, request(worker, 2000), new_id())
+        until(lambda: any(job.state.what == "receiving" for job in worker.service.board._jobs.values()))
+        time.sleep(0.2)
+        sock.close()
+        until(lambda: not worker.service.board._jobs)
+    checked.set()
+    assert len(begun) == 1
+
+
 def test_a_reader_that_stalls_holds_neither_the_queue_nor_the_answer(worker, large_answers):
     sock = begin(worker.address, request(worker, 19_000), new_id())
     until(lambda: worker.service._server._answers._open)

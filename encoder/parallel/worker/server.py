@@ -35,10 +35,12 @@ class Server:
         limits: Limits,
         token: str | None,
     ):
-        """check: raises ValueError for ids and pictures that do not fit; called in a thread."""
+        """check: raises ValueError for ids and pictures that do not fit; called in a thread, one at a time: it holds a
+        body also when its client is gone and the board counts it no longer."""
         self._board, self._health, self._check, self._limits = board, health, check, limits
         self._token = None if token is None else f"Bearer {token}".encode()
         self._answers = Answers(limits)
+        self._checking = asyncio.Lock()
         app = web.Application(middlewares=[self._answer_errors, self._admit])
         app.add_routes(
             [
@@ -161,7 +163,7 @@ class Server:
         try:
             request = EncodeRequest.from_bytes(body)
             self._compare(request)
-            await asyncio.get_running_loop().run_in_executor(None, self._check, request)
+            await self._checked(request)
         except OtherProtocol as error:
             raise Refused(409, str(error)) from error
         except ValueError as error:
@@ -169,6 +171,17 @@ class Server:
         if http.transport is None:  # the client left; its handler is cancelled, or soon will be
             raise Refused(410, CANCELLED)
         self._board.enqueue(job, body, request)
+
+    async def _checked(self, request: EncodeRequest) -> None:
+        await self._checking.acquire()
+        check = asyncio.get_running_loop().run_in_executor(None, self._check, request)
+        check.add_done_callback(self._check_ended)
+        await asyncio.shield(check)  # the thread goes on when the client leaves
+
+    def _check_ended(self, check: asyncio.Future) -> None:
+        self._checking.release()
+        if not check.cancelled():
+            check.exception()  # seen: its client may be gone
 
     def _compare(self, request: EncodeRequest) -> None:
         """Raises Refused for another encoder than the client expects, and for too many tokens."""
