@@ -263,7 +263,7 @@ def test_request_beyond_the_workers_limits_is_not_sent(load, serve, limits, mess
     assert worker.paths() == ["/health"]
 
 
-@pytest.mark.parametrize("fault", ["tags", "length", "width", "dtype", "nan"])
+@pytest.mark.parametrize("fault", ["tags", "length", "width", "dtype", "nan", "counts"])
 def test_answer_to_something_else_is_neither_used_nor_kept(load, serve, fault):  # noqa: F811
     from h3te.encoder.parallel.protocol import EncodeReply
 
@@ -278,9 +278,9 @@ def test_answer_to_something_else_is_neither_used_nor_kept(load, serve, fault): 
             states = states[:, :32].contiguous()
         elif fault == "dtype":
             states = states.float()
-        else:
+        elif fault == "nan":
             states[0, 0] = float("nan")
-        return EncodeReply(states, tags)
+        return EncodeReply(states, tags, reused=999_999_999 if fault == "counts" else 0)
 
     worker = serve(answer)
     clip = load(worker).args[0]

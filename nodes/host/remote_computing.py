@@ -160,11 +160,12 @@ class RemoteComputing:
         """What is not the answer to this request must be neither used nor kept."""
         shape, sequence = (len(batch.sequence), width), batch.sequence
         as_asked = tuple(reply.hidden.shape) == shape and reply.hidden.dtype == self._remote.dtype
+        as_asked = as_asked and max(reply.reused, reply.seen_before) <= len(sequence)
         if not as_asked or not torch.equal(reply.token_tags, sequence.tags.cpu()) or not is_finite(reply.hidden):
             raise RuntimeError(
                 f"Remote text encoder {self._remote.worker.address}: expected finite {self._remote.dtype} states "
                 f"{list(shape)} with the tags of these tokens, got {reply.hidden.dtype} {list(reply.hidden.shape)} or "
-                "other tags. Use the same release of the pack on both machines."
+                "other tags or counts. Use the same release of the pack on both machines."
             )
 
     def _conditioning(self, batch: TokenBatch, reply: EncodeReply) -> Conditioning:
