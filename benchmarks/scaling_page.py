@@ -22,6 +22,7 @@ from pathlib import Path
 sys.path += [str(Path(__file__).resolve().parents[1] / "scripts"), str(Path(__file__).resolve().parent)]
 
 import layout
+from pack import h3te_module
 from scaling_model import Machine
 from scaling_tables import markdown, size_of, tables
 from verdict import RESULTS
@@ -75,7 +76,8 @@ def read_result(path: Path = RESULTS / "parallel.json") -> dict | None:
 
 def page(text: str, result: Mapping | None) -> str:
     """`text` with every table as it is now. Raises ValueError where a mark is missing."""
-    for name, table in {**tables(Machine()), "measured": measured(result)}.items():
+    cuts = h3te_module("encoder.parallel.cut_table").cut_table()
+    for name, table in {**tables(Machine()), "cuts": cuts, "measured": measured(result)}.items():
         mark = re.compile(rf"(<!-- {name} -->\n).*?(\n<!-- end of {name} -->)", re.DOTALL)
         if not mark.search(text):
             raise ValueError(
