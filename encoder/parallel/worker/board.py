@@ -126,13 +126,11 @@ class Board:
 
     def leave(self, job: Job, gone: bool = False) -> None:
         """The client has its answer, or is gone: nothing of the job is held any longer, but for what computes it."""
-        if self._jobs.get(job.id) is not job:
-            return
         self.cancel(job.id)
         state = job.state
         if state.state in ("waiting", "running"):
             state = JobState("cancelled" if gone else "failed")
-        del self._jobs[job.id]
+        self._jobs.pop(job.id, None)
         self._ended[job.id] = state
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)

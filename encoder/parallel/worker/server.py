@@ -134,16 +134,16 @@ class Server:
 
     async def _encode(self, http: web.Request) -> web.StreamResponse:
         size = self._announced(http)
-        job = self._board.admit(_job_id(http), size)
+        job, gone = self._board.admit(_job_id(http), size), False
         try:
             await self._receive(http, job, size)
             reply = await job.result
             return await self._answers.send(http, reply.pieces())
         except asyncio.CancelledError:
-            self._board.leave(job, gone=True)
+            gone = True
             raise
         finally:
-            self._board.leave(job)
+            self._board.leave(job, gone)
 
     def _announced(self, http: web.Request) -> int:
         size, packed = http.content_length, http.headers.get("Content-Encoding", "identity")
