@@ -33,7 +33,7 @@ class Arena:
         return self._memory[start:stop].view(dtype).view(shape)
 
     def reserve(self, nbytes: int) -> None:
-        """Have so much at once, rather than grow."""
+        """Have so much at once, rather than grow; nothing where it is off."""
         self.view((nbytes,), torch.uint8)
 
     def overwritten(self, x: torch.Tensor) -> torch.Tensor | None:

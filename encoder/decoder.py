@@ -36,6 +36,13 @@ class EmbeddedSequence:
     past: Past | None = None
 
 
+def text_arena_bytes(config: TextConfig, tokens: int, wide: int) -> int:
+    """What a layer lays into the arena for so many tokens of `wide` bytes a number: queries and what they come from, or
+    the gate."""
+    queries = config.num_attention_heads * config.head_dim + config.hidden_size
+    return tokens * wide * max(queries, config.intermediate_size)
+
+
 class SelfAttention(nn.Module):
     def __init__(self, config: TextConfig, layers: Layers):
         super().__init__()
@@ -127,7 +134,8 @@ class Decoder(nn.Module):
         its `hidden`. One whose past is that of others comes after them. lend_once: each weight is borrowed and unpacked
         once for all of them."""
         arena = Arena(sequences[0].hidden.device)
-        arena.reserve(max(self._arena_bytes(sequence.hidden) for sequence in sequences) if arena.is_on else 0)
+        longest, wide = max(len(s.hidden) for s in sequences), sequences[0].hidden.element_size()
+        arena.reserve(text_arena_bytes(self.config, longest, wide))
         with Pager([[layer] for layer in self.layers], sequences[0].hidden.device, lend_once) as pager:
             for i, layer in enumerate(self.layers):
                 pager.turn_to(i)
@@ -137,12 +145,6 @@ class Decoder(nn.Module):
                 if on_layer is not None:
                     on_layer(i)
         return [sequence.hidden for sequence in sequences]
-
-    def _arena_bytes(self, x: torch.Tensor) -> int:
-        """Queries and what they come from, or the gate."""
-        config = self.config
-        queries = config.num_attention_heads * config.head_dim + x.shape[1]
-        return len(x) * x.element_size() * max(queries, config.intermediate_size)
 
     def _add_deepstack(self, layer: int, sequence: EmbeddedSequence) -> None:
         """Level i is added after layer i. The last layer's own level would be added after

@@ -52,6 +52,12 @@ class _Seen:
     deepstack: list[torch.Tensor]
 
 
+def vision_arena_bytes(config: VisionConfig, patches: int, wide: int) -> int:
+    """What a block lays into the arena for so many patches of `wide` bytes a number: q, k, v and what they come from,
+    or what is between the products of its MLP and what that comes from."""
+    return patches * wide * max(4 * config.hidden_size, config.intermediate_size + config.hidden_size)
+
+
 class PatchEmbed(nn.Module):
     def __init__(self, config: VisionConfig, layers: Layers):
         super().__init__()
@@ -169,7 +175,8 @@ class VisionTower(nn.Module):
             states = []
             while calls:
                 states.append(self._begun(*calls.pop(0)))
-            arena.reserve(max(self._arena_bytes(state.x) for state in states) if arena.is_on else 0)
+            largest, wide = max(len(state.x) for state in states), states[0].x.element_size()
+            arena.reserve(vision_arena_bytes(self.config, largest, wide))
             for i, block in enumerate(self.blocks):
                 pager.turn_to(i + 1)
                 for state in states:
@@ -186,10 +193,6 @@ class VisionTower(nn.Module):
         taps = dict(zip(self.config.deepstack_visual_indexes, self.deepstack_merger_list, strict=True))
         blocks = [[block, taps[i]] if i in taps else [block] for i, block in enumerate(self.blocks)]
         return [[self.patch_embed, self.pos_embed], *blocks, [self.merger]]
-
-    def _arena_bytes(self, x: torch.Tensor) -> int:
-        """q, k, v and what they come from, or what is between the products of a block and what it comes from."""
-        return len(x) * x.element_size() * max(4 * x.shape[1], self.config.intermediate_size + x.shape[1])
 
     def _begun(self, patches: torch.Tensor, grids: Sequence[Grid]) -> _Seen:
         x = self.embed(patches, grids)

@@ -22,12 +22,14 @@ from torch import nn
 
 from ...encoder import EncoderConfig
 from ...encoder.config import TextConfig, VisionConfig
+from ...encoder.decoder import text_arena_bytes
 from ...encoder.layers import column_blocks
 from ...encoder.leaf import Leaf
 from ...encoder.packing.packing import CHUNK_ELEMENTS
 from ...encoder.pixels import Patches
 from ...encoder.presentation import Presentation
 from ...encoder.row_blocks import BLOCK_BYTES, DEVICE_BLOCK_BYTES
+from ...encoder.vision import vision_arena_bytes
 
 if TYPE_CHECKING:
     from .tree import HostTree
@@ -101,7 +103,7 @@ def _seeing(config: EncoderConfig, calls: Sequence[int], patches: int, wide: int
     blocks = vision_bytes(config.vision, patches, wide, max(calls), on_cpu)
     feature = _feature_bytes(config, patches, wide)
     state = config.vision.hidden_size * wide
-    between = _vision_arena(config.vision, max(calls), wide) if on_cpu else 2 * max(calls) * state
+    between = vision_arena_bytes(config.vision, max(calls), wide) if on_cpu else 2 * max(calls) * state
     return levels * feature + max(blocks, patches * state + feature + between)
 
 
@@ -202,8 +204,7 @@ def text_bytes(text: TextConfig, tokens: int, wide: int, longest: int | None = N
     attended = max(2 * min(_block_bytes(on_cpu), queries * 4), queries * wide)
     multiplied = gate // column_blocks(gate)
     if on_cpu:
-        arena = max(queries * wide + hidden, gate)
-        layer = arena + max(2 * keys * wide + attended, hidden + multiplied)
+        layer = text_arena_bytes(text, longest, wide) + max(2 * keys * wide + attended, hidden + multiplied)
     else:
         attention = hidden + wide * (queries + 2 * keys) + attended
         layer = hidden + max(
@@ -224,17 +225,12 @@ def vision_bytes(
     embedding = largest * width * (3 * wide + 4)  # projected, its positions in float32 and cast, their sum
     turned = 3 * min(_block_bytes(on_cpu), largest * width * 4)  # of queries or keys in float32, while they are rotated
     if on_cpu:
-        block = _vision_arena(vision, largest, wide) + max(turned, state)  # what attention gives
+        block = vision_arena_bytes(vision, largest, wide) + max(turned, state)  # what attention gives
     else:
         attention = 4 * state + max(turned, 2 * state)  # normed, q, k, v; what comes out, of a call and joined
         block = max(attention, 2 * state + largest * vision.intermediate_size * wide)
     alive = width * wide + 2 * head * 4  # the block's input, the rotary table
     return max(patches * (alive + vision.patch_width * wide) + embedding, patches * alive + block)
-
-
-def _vision_arena(vision: VisionConfig, largest: int, wide: int) -> int:
-    """See encoder/vision.py."""
-    return largest * wide * max(4 * vision.hidden_size, vision.intermediate_size + vision.hidden_size)
 
 
 def _block_bytes(on_cpu: bool) -> int:
