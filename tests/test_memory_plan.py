@@ -11,9 +11,8 @@ from h3te.encoder import arena, build_encoder, load_encoder, row_blocks
 from h3te.encoder.encode_pass import EncodePass, Request
 from h3te.encoder.pixels import PATCH_WIDTH, Patches
 from h3te.encoder.tokens import IMAGE_PAD, VIDEO_PAD, VISION_END, VISION_START
-from h3te.nodes.host import memory
+from h3te.nodes.host import memory, product_memory
 from h3te.nodes.host.memory import (
-    KERNEL,
     PAGES,
     SMALL,
     plan_request,
@@ -22,6 +21,7 @@ from h3te.nodes.host.memory import (
     vision_bytes,
     weights_in_use,
 )
+from h3te.nodes.host.product_memory import PLAIN, TILES, Products, products_here
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
 from h3te_tests.gguf_files import write_sparse_gguf
 from h3te_tests.packed_headers import PACKED, write_packed
@@ -92,7 +92,7 @@ def planned_for(request, monkeypatch):
         monkeypatch.setattr(arena, "DEVICES", ("cpu", "meta"))
         for where, name in ((row_blocks, "DEVICE_BLOCK_BYTES"), (memory, "BLOCK_BYTES")):
             monkeypatch.setattr(where, name, 1 << 22)  # a CPU's own are so many that counting takes minutes
-        monkeypatch.setattr(memory, "KERNEL", 0)
+        monkeypatch.setattr(product_memory, "HERE", Products(0, 0, 0))
     return request.param
 
 
@@ -218,22 +218,62 @@ def test_merged_features_are_not_held_through_the_layers(wide, monkeypatch):
     assert alive == [False] * 3
 
 
-def test_code_that_is_kept_for_each_shape_counts_on_a_cpu_in_bf16_alone(wide, monkeypatch):
-    def extra(given, tokens, dtype=torch.bfloat16, device=CPU, **options) -> float:
-        found = []
-        for size in (KERNEL, 0):
-            monkeypatch.setattr(memory, "KERNEL", size)
-            found.append(plan_requests(wide.config, given, tokens, dtype, device=device, **options).activations)
-        return (found[0] - found[1]) / (KERNEL * 81 / 80)
+@pytest.fixture
+def extra(wide, monkeypatch):
+    """What products add to the plan of a request, in bytes."""
 
+    def extra(products, given, tokens, dtype=torch.bfloat16, device=CPU, **options) -> float:
+        found = []
+        for each in (products, Products(0, 0, 0)):
+            monkeypatch.setattr(product_memory, "HERE", each)
+            found.append(plan_requests(wide.config, given, tokens, dtype, device=device, **options).activations)
+        return (found[0] - found[1]) / (81 / 80)
+
+    return extra
+
+
+@pytest.fixture
+def given():
+    """A text, pictures, and pictures with a video of another size."""
     text, seeing = [SimpleNamespace(**r.patches) for r in requests_of([(0, 9), (2, 9)], shared=False)]
     both = SimpleNamespace(image=seeing.image, video=requests_of([(1, 9)], shared=False)[0].patches["image"])
-    assert extra([text], [700]) == pytest.approx(6, abs=0.01)
-    assert extra([seeing], [2100]) == pytest.approx(6 + 7, abs=0.01)
-    assert extra([both], [3100]) == pytest.approx(6 + 2 * 7, abs=0.01)  # what made "picture and video" stand out
-    assert extra([both], [3100], vision_packing="per_reference") == pytest.approx(6 + 7, abs=0.01)
-    assert extra([text, text, text], [700, 900, 700]) == pytest.approx(2 * 6, abs=0.01)
-    assert extra([both], [3100], torch.float32) == extra([both], [3100], device=META) == 0
+    return text, seeing, both
+
+
+def test_code_that_is_kept_for_each_shape_counts_on_a_cpu_in_bf16_alone(extra, given):
+    text, seeing, both = given
+    one = Products(10**6, 10**6, 10**6)
+    assert extra(one, [text], [700]) == pytest.approx(6e6, abs=9)
+    assert extra(one, [seeing], [900]) == pytest.approx((6 + 7) * 1e6, abs=9)
+    assert extra(one, [both], [900]) == pytest.approx((6 + 2 * 7) * 1e6, abs=9)  # two calls of the tower
+    assert extra(one, [both], [900], vision_packing="per_reference") == pytest.approx((6 + 7) * 1e6, abs=9)
+    assert extra(one, [text, text, text], [700, 900, 700]) == pytest.approx(2 * 6e6, abs=9)
+    assert extra(one, [text], [2100]) == pytest.approx(7e6, abs=9)  # up in blocks of columns
+    assert extra(one, [both], [900], torch.float32) == extra(one, [both], [900], device=META) == 0
+
+
+def test_short_code_of_few_rows_and_scratch_of_each_thread_count(extra, given, monkeypatch):
+    text, seeing, _ = given
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert extra(Products(1000, 9, 9), [text], [64]) == pytest.approx(6000, abs=9)
+    assert extra(Products(9, 1000, 9), [text], [65]) == pytest.approx(6000, abs=9)
+    assert extra(Products(0, 0, 0, 500, 20), [text], [65]) == pytest.approx(3 * (500 + 20 * 65), abs=9)
+    patches = len(seeing.image.pixel_values)
+    assert extra(Products(0, 0, 0, 500, 20), [seeing], [65]) == pytest.approx(3 * (500 + 20 * patches), abs=9)
+
+
+def test_no_more_code_is_kept_than_onednn_has_room_for(extra, given, monkeypatch):
+    monkeypatch.setattr(product_memory, "MOST_PRODUCTS", 10)
+    lengths = list(range(100, 110))
+    assert extra(Products(1000, 1000, 1000), [given[0]] * 10, lengths) == pytest.approx(10_000, abs=9)
+
+
+def test_a_processor_that_is_not_known_has_the_larger_code(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "_is_amx_tile_supported", raising=False)
+    assert products_here() is TILES
+    for tiles, expected in ((True, TILES), (False, PLAIN)):
+        monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda tiles=tiles: tiles, raising=False)
+        assert products_here() is expected
 
 
 def test_results_in_float32_count_on_a_cpu(wide):

@@ -6,8 +6,8 @@ lives through it; on a CPU one arena serves all moments of a block or layer (enc
 tower are alive together and each goes through a block in its turn, so that what lives through a block counts for all
 of them, and what a block makes for the largest; the same holds for the requests and a decoder layer. Patches that
 requests share count once. To the activations come the layers fetched ahead and the largest matrix in use (unpacked,
-cast, or with a LoRA); several requests share a layer's matrices, all of which are then there. On a CPU in bf16, oneDNN
-keeps the code that it generates for each product of another shape. What the device has: budget.py.
+cast, or with a LoRA); several requests share a layer's matrices, all of which are then there. What oneDNN takes for
+products on a CPU: product_memory.py. What the device has: budget.py.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from ...encoder.pixels import Patches
 from ...encoder.presentation import Presentation
 from ...encoder.row_blocks import BLOCK_BYTES, DEVICE_BLOCK_BYTES
 from ...encoder.vision import vision_arena_bytes
+from . import product_memory
+from .product_memory import product_bytes
 
 if TYPE_CHECKING:
     from .tree import HostTree
@@ -37,8 +39,6 @@ if TYPE_CHECKING:
 LORA_COPIES = 3  # the matrix, the product of up and down, and that times its strength
 PAGES = 2  # layers of the pager (encoder/pager.py): the one in use and the one that is coming
 ROUNDED, SMALL = 80, 1 << 20  # allocators round up: an 80th more, and a megabyte for what is small
-KERNEL = 640_000  # code of one product on a CPU in bf16: 0.54 to 0.73 MB, measured with torch 2.13
-TEXT_PRODUCTS, VISION_PRODUCTS = 6, 7  # of different shapes, for each number of rows
 SCRATCH = 24  # bytes for each number of a chunk that is being unpacked: codes, words, scales, float32
 
 
@@ -90,7 +90,7 @@ def plan_requests(
     bare = max(_seeing(config, calls, *sizes), _reading(config, tokens, *sizes))
     if on_cpu:
         results = config.text.hidden_size * (torch.float32.itemsize * sum(tokens) + dtype.itemsize * max(tokens))
-        bare = max(bare, results) + _kernel_bytes(calls, tokens, dtype)
+        bare = max(bare, results) + _product_bytes(config, calls, tokens, dtype)
     activations = cast + bare + bare // ROUNDED + SMALL
     return MemoryPlan(sum(tokens), counts, activations, cast, len(presentations))
 
@@ -120,10 +120,11 @@ def _feature_bytes(config: EncoderConfig, patches: int, wide: int) -> int:
     return patches // merge**2 * config.text.hidden_size * wide
 
 
-def _kernel_bytes(calls: Iterable[int], tokens: Iterable[int], dtype: torch.dtype) -> int:
+def _product_bytes(config: EncoderConfig, calls: Sequence[int], tokens: Sequence[int], dtype: torch.dtype) -> int:
     if dtype != torch.bfloat16:
         return 0
-    return KERNEL * (VISION_PRODUCTS * len(set(calls)) + TEXT_PRODUCTS * len(set(tokens)))
+    split = column_blocks(max(tokens) * config.text.intermediate_size * dtype.itemsize) > 1
+    return product_bytes(calls, tokens, split, product_memory.HERE)
 
 
 def _distinct(patches: Iterable[Patches | None]) -> list[Patches]:
