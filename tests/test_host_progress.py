@@ -105,7 +105,7 @@ def test_final_text_of_our_nodes_stays_last(page, comfy, tiny_clip, monkeypatch)
     (final,) = done.ui["text"]
     assert page.texts[-1] == final
     assert page.lines[:2] == ["resizing ref_image_0, 1 of 2", "resizing ref_image_0, 2 of 2"]
-    known = next(i for i, text in enumerate(page.texts) if "<Picture 1>" in text)
+    known = next(i for i, text in enumerate(page.texts) if "Picture 1 = " in text)
     assert page.lines[known + 1 : known + 3] == ["preparing pictures 1 of 2", "preparing pictures 2 of 2"]
     layer = next(text for text in page.texts if text.startswith("layer 5 of 5"))
     assert layer == f"layer 5 of 5{RESIDENT}\n{page.texts[known]}"  # sizes and costs stay to be read meanwhile

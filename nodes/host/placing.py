@@ -14,6 +14,7 @@ from contextvars import ContextVar
 import torch
 
 from ...encoder.progress import PLACING, Progress
+from .stop import heed_stop
 
 PATCHING = "patching weights"  # with LoRA; counted in weights
 _watching: ContextVar[Placing | None] = ContextVar("placing", default=None)
@@ -30,8 +31,10 @@ class Placing:
         """It stays on the device: it was patched there just now, or will be moved there after all were planned."""
         if weight.device != self._device:
             self._expected += weight.nbytes
-        self._patched += patched
-        self._progress(self._patched, self._patches, PATCHING)
+        if patched:
+            self._patched += 1
+            self._progress(self._patched, self._patches, PATCHING)
+        heed_stop()
 
     def moved(self, weight: torch.Tensor) -> None:
         if weight.device == self._device:
