@@ -22,7 +22,7 @@ from .config import EncoderConfig
 from .decoder import EmbeddedSequence
 from .pixels import Patches
 from .placement import Block, Placement, find_blocks, position_ids
-from .progress import Progress, Steps
+from .progress import LAYER, VISION_BLOCK, Progress, Steps, step_text
 from .rope import text_rotary
 from .token_inputs import grid_list
 from .vision import Grid, VisionFeatures, join_features
@@ -81,7 +81,7 @@ class EncodePass:
         steps = Steps(progress, depth + len(decoder.layers))
         sequences = self._sequences(self._see(steps) if depth else {})
         return decoder.decode(
-            sequences, lambda i: steps(f"layer {i + 1} of {len(decoder.layers)}"), lend_once=self.lend_once
+            sequences, lambda i: steps(step_text(LAYER, i, len(decoder.layers))), lend_once=self.lend_once
         )
 
     def _vision_depth(self) -> int:
@@ -95,7 +95,7 @@ class EncodePass:
         seen = deque(
             tower.see(
                 [call for owner, patches in given.items() for call in self._calls(patches, grids[owner])],
-                lambda i: steps(f"vision block {i + 1} of {len(tower.blocks)}"),
+                lambda i: steps(step_text(VISION_BLOCK, i, len(tower.blocks))),
                 lend_once=self.lend_once,
             )
         )

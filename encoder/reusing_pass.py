@@ -22,7 +22,7 @@ from .decoder import EmbeddedSequence
 from .encode_pass import EncodePass, Request
 from .past import Past, at_rest
 from .placement import Placement, position_ids
-from .progress import Progress, Steps
+from .progress import LAYER, VISION_BLOCK, Progress, Steps, step_text
 from .reference_features import Reference, ReferenceFeatures, references_of
 from .rope import text_rotary
 from .segments import Segment, Whole, plan_segments, share_room
@@ -88,7 +88,7 @@ class ReusingPass(EncodePass):
         if self.segments:
             self.tree.language_model.decode(
                 sequences,
-                lambda i: steps(f"layer {i + 1} of {len(layers)}"),
+                lambda i: steps(step_text(LAYER, i, len(layers))),
                 lend_once=self.lend_once and len(sequences) > 1,
             )
         done = zip(self.segments, sequences, strict=True)
@@ -97,7 +97,7 @@ class ReusingPass(EncodePass):
 
     def _see_references(self, steps: Steps) -> Mapping[object, VisionFeatures]:
         def on_block(i: int) -> None:
-            steps(f"vision block {i + 1} of {len(self.tree.visual.blocks)}")
+            steps(step_text(VISION_BLOCK, i, len(self.tree.visual.blocks)))
 
         return self.features.see(self.tree.visual, self.device, self.dtype, on_block, self.lend_once, self._room)
 

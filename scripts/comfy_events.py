@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import json
+import struct
 import threading
 import time
 from collections.abc import Callable
+
+TEXT = 3  # of ComfyUI's binary messages
 
 
 class Events:
     """Collects a server's messages on a background thread; a context manager.
 
     `with Events(client) as events:` must be entered before the graph is queued with the same client. `messages` is a
-    list of (type, data, seconds since entry).
+    list of (type, data, seconds since entry), `texts` one of (node, text) that nodes were told to show, as HTML.
     """
 
     def __init__(self, client):
         self._address = f"{client.url.replace('http', 'ws', 1)}/ws?clientId={client.client_id}"
         self.messages: list[tuple[str, dict, float]] = []
+        self.texts: list[tuple[str, str]] = []
         self._news = threading.Condition()
         self._connected = threading.Event()
         self._loop = asyncio.new_event_loop()
@@ -55,6 +59,8 @@ class Events:
                 async for message in socket:
                     if message.type == aiohttp.WSMsgType.TEXT:
                         self._keep(json.loads(message.data))
+                    elif message.type == aiohttp.WSMsgType.BINARY:
+                        self._keep_text(message.data)
         except aiohttp.ClientError as error:
             self._error = error
 
@@ -62,6 +68,13 @@ class Events:
         with self._news:
             self.messages.append((message["type"], message.get("data") or {}, time.monotonic() - self._started))
             self._news.notify_all()
+
+    def _keep_text(self, message: bytes) -> None:
+        """Binary messages are pictures too."""
+        kind, size = struct.unpack(">II", message[:8])
+        if kind == TEXT:
+            with self._news:
+                self.texts.append((message[8 : 8 + size].decode(), message[8 + size :].decode()))
 
     def wait_for(self, accept: Callable[[str, dict], bool], timeout: float = 60) -> dict:
         """The data of the first message (past or to come) for which `accept(type, data)` holds. Raises TimeoutError."""

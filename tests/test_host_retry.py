@@ -215,13 +215,13 @@ def test_activations_of_the_first_try_are_gone_before_the_second(comfy, tiny_cli
 
     real, held, alive = module.LocalComputing._compute, [], []
 
-    def compute(self, batches, show, vision_packing="official", cache=None):
+    def compute(self, batches, vision_packing="official", cache=None):
         if vision_packing == "official":
             activation = torch.empty(10)
             held.append(weakref.ref(activation))
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         alive.append(held[0]() is not None)
-        return real(self, batches, show, vision_packing, cache)
+        return real(self, batches, vision_packing, cache)
 
     monkeypatch.setattr(module.LocalComputing, "_compute", compute)
     gc.disable()

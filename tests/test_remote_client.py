@@ -112,7 +112,7 @@ def test_progress_is_told_in_the_callers_thread_while_it_runs(fake_worker):  # n
 
 @pytest.mark.parametrize(
     ("state", "step"),
-    [(None, (0, 0, "sent to the worker")), (JobState("waiting", position=2), (0, 0, "waiting, 2 before it"))],
+    [(None, (0, 0, "sent to the worker")), (JobState("waiting", position=2), (0, 0, "waiting, 2 before you"))],
 )
 def test_what_is_not_counted_yet_has_no_total(state, step):
     from h3te.encoder.parallel.remote.client import _step

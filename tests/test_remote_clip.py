@@ -307,13 +307,13 @@ def test_worker_that_serves_another_checkpoint_by_now_is_one_clear_error(load, s
 def test_what_has_no_bar_is_said_once_and_nothing_is_not_said(caplog):
     from h3te.nodes.host.remote_computing import _Progress
 
-    progress = _Progress(True, "127.0.0.1:8189, 1 rank")
+    progress = _Progress("127.0.0.1:8189")
     with caplog.at_level("INFO"):
         for step in (
             (0, 0, "sent to the worker"),
-            (0, 0, "waiting, 1 before it"),
-            (0, 0, "waiting, 1 before it"),
+            (0, 0, "waiting, 1 before you"),
+            (0, 0, "waiting, 1 before you"),
             (0, 0, ""),
         ):
             progress(*step)
-    assert [said.rpartition(": ")[2] for said in caplog.messages] == ["sent to the worker", "waiting, 1 before it"]
+    assert [said.rpartition(": ")[2] for said in caplog.messages] == ["sent to the worker", "waiting, 1 before you"]

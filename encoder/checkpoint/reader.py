@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from ..progress import READING
 from ..weights import WeightSlots
 from .catalog import Catalog
 from .files import STORED_TYPES, CheckpointFiles, shaped
@@ -66,7 +67,7 @@ class CheckpointReader:
             nonlocal done
             done += count
             if progress is not None:
-                progress(done, total, "weights")
+                progress(done, total, READING)
 
         maps: dict[Path, torch.Tensor] = {}
         with torch.inference_mode(False):

@@ -15,6 +15,7 @@ from ..prompt_lists import told_which
 from . import report
 from .clip import H3Clip
 from .tree import WRAPPER
+from .turns import turns
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,8 @@ def _encode(asks: Sequence[Ask], numbers: Sequence[int]) -> list[Encoded]:
     """All of one CLIP."""
     clip, tokens = asks[numbers[0]].clip, _tokens(asks, numbers)
     if len(tokens) == 1 or not isinstance(clip, H3Clip) or not clip.shares_pass():
-        return [_alone(clip, each) for each in tokens]
+        with turns(len(tokens), "prompt") as turn:
+            return [_alone(clip, each) for each in turn.over(tokens)]
     started = time.perf_counter()
     conditionings = clip.encode_each(tokens)
     seconds = time.perf_counter() - started

@@ -19,15 +19,17 @@ import comfy.sd
 import torch
 
 from ...encoder import Encoder
+from . import node_text
 from .caches import CacheSettings
 from .computing import Computing, Run, computing
 from .local_computing import kernels_of
 from .patcher import H3Patcher
 from .refusals import Refusals, refuse_layer
 from .request_cache import RequestCache
-from .schedule import stretches
+from .schedule import count_stretches, stretches
 from .tokens import TokenBatch, make_tokens, make_tokens_each, token_batch
 from .tree import HostTree
+from .turns import Turns, turns
 
 BACKENDS = ("encoder", "official")
 
@@ -124,8 +126,9 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         if not self._has_schedule:
             return [self._entry(out, add_dict) for out in self._encoded([batch])]
         refuse_layer(self.layer_idx)
-        with self._loaded([batch], self.cache()) as work:
-            return list(self._each_scheduled(work, batch, add_dict, show_pbar))
+        count = count_stretches(self.patcher.forced_hooks, add_dict)
+        with turns(count, "stretch") as turn, self._loaded([batch], self.cache()) as work:
+            return list(self._each_scheduled(work, turn, batch, add_dict, show_pbar))
 
     def encode_each(self, requests: Sequence[Mapping[str, Any]]) -> list[list[list]]:
         """The CONDITIONING of each of several tokens, in their order, to the bit what each would be alone. One pass
@@ -154,6 +157,7 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         found = cache.answers(batches)
         missing = [batch for batch, out in zip(batches, found, strict=True) if out is None]
         if not missing:
+            node_text.say("answered from the cache: no weight was read", at_once=True)
             return found
         with self._loaded(missing, cache) as work:
             made = iter(work.encode(missing, cache))
@@ -170,9 +174,9 @@ class H3Clip(Refusals, comfy.sd.CLIP):
         self.run = work.run
 
     def _each_scheduled(
-        self, work: Computing, batch: TokenBatch, add_dict: Mapping[str, Any], show: bool
+        self, work: Computing, turn: Turns, batch: TokenBatch, add_dict: Mapping[str, Any], show: bool
     ) -> Iterator[list]:
-        for stretch in stretches(self.patcher, self.patcher.forced_hooks, add_dict):
+        for stretch in turn.over(stretches(self.patcher, self.patcher.forced_hooks, add_dict)):
             (out,) = work.encode([batch], None, show)
             cond = out.pop("cond")
             yield [cond, self.add_hooks_to_dict({**out, **stretch, **add_dict})]

@@ -6,7 +6,7 @@ and the nodes' texts see no difference. `loaded(batches)` holds everything ready
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -19,6 +19,8 @@ from .tokens import TokenBatch
 
 class Run(Protocol):
     """What a node tells about a request that was computed."""
+
+    seconds: Mapping[str, float]  # of the parts that took time: "load", "vision", "decoder"; empty where unknown
 
     def lines(self) -> list[str]:
         """Where, with which memory, how."""
@@ -39,7 +41,8 @@ class Computing(Protocol):
     def encode(
         self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True
     ) -> list[dict[str, Any]]:
-        """The `result` of each. cache: keeps them, None while hooks swap weights; show: a progress bar."""
+        """The `result` of each. cache: keeps them, None while hooks swap weights; show: a progress bar, and a
+        line on the node."""
 
 
 def computing(patcher, backend: str, unload: bool, cache: RequestCache) -> Computing:

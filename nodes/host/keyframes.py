@@ -20,6 +20,7 @@ from ..chains import KeyframeItem
 from ..colours import RGB
 from .images import WHITE, single, size_of, to_image
 from .latents import encode_pixels
+from .progress import told
 from .references import MAX_SIDE, Target, resolve_target
 
 CANVASES = ("given", "first image")
@@ -91,6 +92,7 @@ def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
 
 
 def _fit(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
+    told(f"fitting {item.where}")
     fit = geometry.released_fit(position) if item.fit == "released" else item.fit
     pixels = single(item.pixels, item.where, background)
     fitted = geometry.fit_keyframe(pixels, target.width, target.height, fit, where=item.where, colour=item.pad_colour)

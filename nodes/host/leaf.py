@@ -4,7 +4,8 @@ Contract: `Leaf` of encoder/leaf.py with `borrow` going through `comfy.ops.cast_
 offers. ComfyUI recognises such a module by `comfy_cast_weights`: one that does not fit stays where it rests and is
 cast per call, with the patches in `weight_function` and `bias_function` applied on the way. A weight that rests
 (packed, or read from its file) is no tensor that ComfyUI could cast or patch: it is lent by our own leaf, and patches
-are applied in float32 to the matrix that it stands for.
+are applied in float32 to the matrix that it stands for. Stop is heard whenever a weight is lent: a layer of a long
+prompt on a CPU takes a minute.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import comfy.model_management
 import comfy.model_patcher
 import comfy.ops
 import torch
 
 from ...encoder.leaf import BorrowedPair, Leaf
+from .placing import watching
 
 
 class HostLeaf(Leaf):
@@ -29,8 +32,17 @@ class HostLeaf(Leaf):
         self.bias_function: list = []
         self.resting_function: list = []  # patches of a resting weight that is loaded; see patcher.py
 
+    def _apply(self, fn, recurse: bool = True):
+        watch, before = watching(), dict(self._parameters)
+        super()._apply(fn, recurse)
+        for name, parameter in self._parameters.items() if watch else ():
+            if parameter is not before[name]:
+                watch.moved(parameter)
+        return self
+
     @contextmanager
     def borrow(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
+        comfy.model_management.throw_exception_if_processing_interrupted()
         if self.rest is not None:
             yield self._patched_weight(x), self._patched_bias(x)
             return

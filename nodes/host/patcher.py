@@ -14,9 +14,12 @@ from typing import NoReturn
 
 import comfy.lora
 import comfy.model_patcher
+import comfy.utils
 import torch
 
 from .leaf import HostLeaf
+from .placing import watching
+from .stop import heed_stop
 
 WHO = "MiniMax H3 text encoder (H3TE)"
 _SCALED_BY_AWQ = re.compile(
@@ -58,6 +61,12 @@ class H3Patcher(comfy.model_patcher.ModelPatcher):
         return set()
 
     def patch_weight_to_device(self, key, *args, **kwargs):
+        done = self._patch_weight(key, *args, **kwargs)
+        if (watch := watching()) is not None:
+            watch.planned(comfy.utils.get_attr(self.model, key), patched=key in self.patches)
+        return done
+
+    def _patch_weight(self, key, *args, **kwargs):
         leaf = self._resting(key)
         if leaf is None:
             return super().patch_weight_to_device(key, *args, **kwargs)
@@ -65,6 +74,12 @@ class H3Patcher(comfy.model_patcher.ModelPatcher):
         if leaf.weight.device.type == "cpu":  # newer releases fill a placeholder with zeros before they move it
             leaf.weight = torch.nn.Parameter(torch.empty_like(leaf.weight, device="meta"), requires_grad=False)
         return leaf.weight
+
+    def pin_weight_to_device(self, key):
+        """Of a weight that stays behind: the system reads it from its file."""
+        if watching() is not None:
+            heed_stop()
+        super().pin_weight_to_device(key)
 
     def unpatch_model(self, device_to=None, unpatch_weights=True):
         if unpatch_weights:

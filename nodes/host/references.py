@@ -20,6 +20,7 @@ from ...encoder.pixels import SAMPLE_STRIDE, SAMPLES_PER_SECOND
 from ..chains import AudioItem, ImageItem, Reference, VideoItem
 from ..colours import RGB
 from .images import WHITE, each, to_image
+from .progress import told
 from .reference_limits import check_aspect, check_counts, check_together
 from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames
 from .stop import heed_stop
@@ -152,7 +153,7 @@ def _images(item: ImageItem, target: Target, size_mode: str, background: RGB) ->
 def _image(pixels: torch.Tensor, item: ImageItem, where: str, target: Target, size_mode: str) -> Prepared:
     height, width = pixels.shape[:2]
     size = geometry.reference_image_size(width, height, size_mode, target.width, target.height)
-    heed_stop()
+    told(f"resizing {where}")
     fitted = geometry.resize(pixels, *size, where=where)
     return Prepared("image", where, fitted, None, item.vision_only, item.timestamp, Given(width, height))
 
@@ -162,6 +163,7 @@ def _video(item: VideoItem, count: int, background: RGB) -> Prepared:
         checked_waveform(item.soundtrack, soundtrack_of(item.where))
     frames = used_frames(item, count, background)
     height, width = frames.shape[1:3]
+    told(f"resizing {item.where}, {len(frames)} frames")
     size = geometry.reference_video_size(width, height, VIDEO_RULE)
     fitted = geometry.resize_frames(frames, *size, where=item.where, before_each=heed_stop)
     given = Given(width, height, frames_given(item), item.fps, item.played)

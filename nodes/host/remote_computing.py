@@ -2,16 +2,17 @@
 
 Contract: a `Computing` (computing.py). Tokens and patches are made here, in the worker's dtype, so that its states are
 to the bit those of a local encoder; they come back with tags, which must be our own. What would have no effect there
-(LoRA, hooks that swap weights, patches that run code) is refused. Stop cancels the job and leaves at once.
+(LoRA, hooks that swap weights, patches that run code) is refused. Stop cancels the job and leaves at once. What the
+worker says of the job is shown as if it were done here.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ...encoder import Conditioning
 from ...encoder.diagnosis import is_finite
 from ...encoder.parallel.protocol import EncodeReply, EncodeRequest
 from ...encoder.pixels import Patches
+from ...encoder.progress import DECODER, LOADING, VISION
 from ...encoder.prompt_notes import log_notes, prompt_notes, prompt_of
 from .lora_digest import runs_code
 from .patcher import refuse_remote
@@ -27,6 +29,7 @@ from .progress import HostProgress
 from .remote_encoder import RemoteEncoder
 from .request_cache import RequestCache, results
 from .tokens import WHO, TokenBatch
+from .turns import Turns, turns
 
 logger = logging.getLogger(__name__)
 
@@ -35,16 +38,17 @@ UNLOAD_SECONDS = 2.0  # more is for a worker that has other work
 
 @dataclass(frozen=True)
 class RemoteRun:
-    """where: worker and ranks; seconds: it computed; waited: it took beside that, to send, queue and receive; unloaded:
-    what became of the wish to give up its weights, None without one."""
+    """where: worker and ranks; computed: seconds of it; waited: what it took beside that, to send, queue, load and
+    receive; unloaded: what became of the wish to give up its weights, None without one; seconds: of each part."""
 
     where: str
-    seconds: float
+    computed: float
     waited: float
     unloaded: str | None
+    seconds: Mapping[str, float] = field(default_factory=dict)
 
     def lines(self) -> list[str]:
-        times = f"{self.seconds:.1f} s of computing, {self.waited:.1f} s of sending and waiting"
+        times = f"{self.computed:.1f} s of computing, {self.waited:.1f} s of sending and waiting"
         return [f"encoded by {self.where}", times, *([self.unloaded] if self.unloaded else [])]
 
     def notes(self) -> list[str]:
@@ -52,11 +56,12 @@ class RemoteRun:
 
 
 class _Progress(HostProgress):
-    """What has no bar yet, such as a place in the queue, goes to the log."""
+    """What has no bar yet, such as a place in the queue, goes to the log too."""
 
-    def __init__(self, show: bool, where: str):
-        super().__init__(show)
-        self._where, self._said = where, ""
+    def __init__(self, address: str):
+        super().__init__(loads=(LOADING,))
+        self.behind = f" at {address}"
+        self._where, self._said = address, ""
 
     def __call__(self, done: int, total: int, what: str) -> None:
         super().__call__(done, total, what)
@@ -69,7 +74,9 @@ class RemoteComputing:
     def __init__(self, patcher, unload: bool):
         self._patcher, self._unload = patcher, unload
         self._remote: RemoteEncoder = patcher.model.remote
-        self._seconds = 0.0
+        self._computed, self._saw = 0.0, False
+        self._turns = Turns(1, "prompt")
+        self.progress = _Progress(str(self._remote.worker.address))
         self.run: RemoteRun | None = None
 
     def load(self, batches: Sequence[TokenBatch]) -> None:
@@ -93,13 +100,28 @@ class RemoteComputing:
         self.load(batches)
         begun = time.perf_counter()
         try:
-            yield
+            with turns(len(batches), "prompt") as self._turns:
+                yield
+                self.progress.finish()
         except BaseException:
+            self.progress.stopped()
             if self._unload:
                 self._remote.worker.unload(wait=0)
             raise
-        waited = max(0.0, time.perf_counter() - begun - self._seconds)
-        self.run = RemoteRun(self._remote.where, self._seconds, waited, self._unloaded() if self._unload else None)
+        waited, seconds = max(0.0, time.perf_counter() - begun - self._computed), self._seconds()
+        unloaded = self._unloaded() if self._unload else None
+        self.run = RemoteRun(self._remote.where, self._computed, waited, unloaded, seconds)
+
+    def _seconds(self) -> dict[str, float]:
+        """The worker knows what computing took; how that is divided, and what its load took, is as it was seen from
+        here, a few times a second."""
+        seen = self.progress.seconds
+        if not self._saw:
+            return {**seen, DECODER: self._computed}
+        if VISION not in seen or DECODER not in seen:
+            return {}
+        share = self._computed / (seen[VISION] + seen[DECODER])
+        return {stage: took * (share if stage in (VISION, DECODER) else 1) for stage, took in seen.items()}
 
     def _unloaded(self) -> str:
         try:
@@ -113,23 +135,25 @@ class RemoteComputing:
         self, batches: Sequence[TokenBatch], cache: RequestCache | None, show: bool = True
     ) -> list[dict[str, Any]]:
         """One after another: each is a job of its own."""
-        found = []
-        for batch in batches:
+        found, self.progress.show = [], show
+        for batch in self._turns.over(batches):
             batch.status = None  # of an encode before
-            done = [self._conditioning(batch, self._asked(batch, cache, show))]
+            done = [self._conditioning(batch, self._asked(batch, cache))]
             if cache is not None:
                 cache.keep([batch], done)
             found += results(done)
         return found
 
-    def _asked(self, batch: TokenBatch, cache: RequestCache | None, show: bool) -> EncodeReply:
+    def _asked(self, batch: TokenBatch, cache: RequestCache | None) -> EncodeReply:
         notes = prompt_notes(batch.presentation)
         log_notes(notes, prompt_of(batch.presentation))
         request, width = self._request(batch, cache), self._patcher.model.encoder.config.text.hidden_size
         self._check_bytes(request)
-        reply = self._remote.worker.encode(request, width, _Progress(show, self._remote.where))
+        self.progress.begin()
+        reply = self._remote.worker.encode(request, width, self.progress)
         self._check(reply, batch, width)
-        self._seconds += reply.seconds
+        self._computed += reply.seconds
+        self._saw = self._saw or request.pixel_values is not None or request.pixel_values_videos is not None
         return reply
 
     def _request(self, batch: TokenBatch, cache: RequestCache | None) -> EncodeRequest:

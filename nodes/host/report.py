@@ -5,14 +5,12 @@ Contract: plain text lines. Sizes are 10^9 bytes. Token counts come from the tok
 
 from __future__ import annotations
 
-import html
-import sys
 from collections.abc import Iterable, Sequence
 
 from ...encoder import CheckpointReport
 from ...encoder.prompt_notes import prompt_notes
 from ...encoder.tokens import describe_tokens
-from . import provenance
+from . import node_text, provenance
 from .clip import H3Clip
 from .local_computing import OFFICIAL
 from .readers import forecast
@@ -27,12 +25,7 @@ HOST_CLIP = "encoded by ComfyUI's own H3 text encoder"
 def show(node_id: str | None, lines: Iterable[str]) -> dict:
     """Send the lines to the node and return the `ui` value that puts them into the history."""
     text = "\n".join(lines)
-    # In-process users (tests, scripts) have no server: they get the text through the returned value alone.
-    server = getattr(sys.modules.get("server"), "PromptServer", None)
-    instance = getattr(server, "instance", None)
-    if instance is not None and node_id is not None:
-        # the frontend sets it as HTML: a "<Picture 4>" would be gone, and what a prompt says must not become a page
-        instance.send_progress_text(html.escape(text, quote=False), node_id)
+    node_text.show(node_id, text)
     return {"text": (text,)}
 
 

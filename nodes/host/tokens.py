@@ -18,6 +18,7 @@ from ...encoder.presentation import Presentation, Reference, present_each
 from ...encoder.tokens import H3Tokenizer, TokenSequence, tokenize
 from .cache_status import CacheStatus
 from .images import to_rgb_logged
+from .progress import told_each
 from .tree import WRAPPER
 
 logger = logging.getLogger(__name__)
@@ -61,7 +62,7 @@ def make_tokens_each(
         logger.warning("%s: %s mean nothing to MiniMax H3 and are ignored.", WHO, ", ".join(unknown))
     if any(EMBEDDING in text for text in texts):
         logger.warning("%s: textual inversions (%s...) are not supported; the name is read as text.", WHO, EMBEDDING)
-    presentations = present_each(texts, references_of(request))
+    presentations = present_each(texts, told_each(references_of(request), "preparing pictures"))
     return [{WRAPPER: TokenBatch(each, tokenize(each, tokenizer), word_ids)} for each in presentations]
 
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 from torch import nn
 
-from ...encoder.progress import Progress, Steps
+from ...encoder.progress import LAYER, VISION_BLOCK, Progress, Steps, step_text
 
 
 @contextmanager
@@ -24,9 +24,9 @@ def watched(model: nn.Module, progress: Progress | None, *, sees: bool) -> Itera
     layers = [*model.language_model.layers]
     steps, thread = Steps(progress, len(blocks) + len(layers)), threading.get_ident()
     handles = []
-    for part, modules in (("vision block", blocks), ("layer", layers)):
+    for part, modules in ((VISION_BLOCK, blocks), (LAYER, layers)):
         for i, module in enumerate(modules):
-            handles.append(module.register_forward_hook(_report(steps, thread, f"{part} {i + 1} of {len(modules)}")))
+            handles.append(module.register_forward_hook(_report(steps, thread, step_text(part, i, len(modules)))))
     try:
         yield
     finally:

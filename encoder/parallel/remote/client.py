@@ -83,5 +83,5 @@ def _step(state: JobState | None) -> tuple[int, int, str]:
     if state is None:
         return 0, 0, "sent to the worker"
     if state.state == "waiting":
-        return 0, 0, f"waiting, {state.position} before it"
+        return 0, 0, f"waiting, {state.position} before you"
     return state.done, state.total, state.what

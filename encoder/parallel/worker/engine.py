@@ -20,7 +20,7 @@ from ...cache.prefixes import PrefixStore, PrefixUse
 from ...checkpoint import CheckpointReport, inspect_checkpoint
 from ...loading import load_encoder
 from ...pack_version import pack_version
-from ...progress import Progress
+from ...progress import LOADING, Progress
 from ...tap import SELECTED_LAYER
 from ...tokens import IMAGE_PAD, TEXT_TAG, VIDEO_PAD, VISION_END, VISION_START, VISION_TAG
 from ..group import TensorParallel
@@ -30,7 +30,6 @@ from .settings import Limits, Settings
 logger = logging.getLogger(__name__)
 
 AT_ONCE = 16  # weights that are read between two steps
-LOADING = "loading weights"
 _MARKS = torch.tensor([VISION_START, VISION_END, IMAGE_PAD, VIDEO_PAD])
 _TENSORS = ("pixel_values", "image_grid_thw", "pixel_values_videos", "video_grid_thw")
 
