@@ -31,7 +31,7 @@ class Products:
     scratch_row: int = 0
 
 
-PLAIN, TILES = Products(), Products(900_000, 2_500_000, 1_500_000, 1_200_000, 2_500)
+PLAIN, TILES = Products(), Products(750_000, 2_500_000, 1_500_000, 600_000, 2_500)
 
 
 def products_here() -> Products:
