@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import io
 import re
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,8 @@ from pathlib import Path
 import pytest
 from h3te_tests.comfy_host import comfy  # noqa: F401 (fixture)
 from h3te_tests.demo_host import text_encoders  # noqa: F401 (fixture)
+from help_pictures import LARGEST, reduced, take
+from help_scenes import SCENES
 from node_locales import read
 from PIL import Image
 
@@ -19,7 +22,6 @@ DOCS = ROOT / "web" / "docs"
 NODE_IDS = sorted(read("en", "nodeDefs.json"))
 SECTIONS = {"en": ["Inputs", "Outputs", "Cost", "Common errors"], "zh": ["输入", "输出", "开销", "常见错误"]}
 DEFAULT = {"en": r"Default `([^`]*)`", "zh": r"默认 `([^`]*)`"}
-LARGEST_PICTURE = 60_000
 
 
 def page(node_id: str, language: str) -> str:
@@ -159,6 +161,25 @@ def test_picture_is_small_and_on_both_pages(node_id):
             f"{node_id}.png"
         ]
     path = DOCS / f"{node_id}.png"
-    assert path.stat().st_size < LARGEST_PICTURE
+    assert path.stat().st_size < LARGEST
     with Image.open(path) as picture:
         assert 250 <= picture.width <= 1000
+
+
+def test_every_node_has_a_scene_for_its_picture():
+    assert sorted(SCENES) == NODE_IDS
+
+
+def test_pictures_of_an_unknown_node_are_refused_by_name(tmp_path):
+    with pytest.raises(ValueError, match=r"expected nodes of H3TELoadTextEncoder, .+, got H3TENothing"):
+        take(tmp_path, ["H3TENothing"])
+
+
+def test_a_picture_is_reduced_until_it_is_small():
+    noise = Image.effect_noise((300, 300), 80)
+    out = io.BytesIO()
+    Image.merge("RGB", (noise, noise.rotate(90), noise.rotate(180))).save(out, "PNG")
+    assert len(out.getvalue()) > 2 * LARGEST
+    small = reduced(out.getvalue())
+    assert len(small) < LARGEST
+    assert Image.open(io.BytesIO(small)).size == (300, 300)
