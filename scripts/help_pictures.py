@@ -19,13 +19,18 @@ import setup
 
 DOCS = layout.ROOT / "web" / "docs"
 BASE = layout.OUTPUT / "help" / "base"
-VIEW = {"width": 1300, "height": 1300}
+VIEW = {"width": 1200, "height": 1500}
 COLOURS = (128, 64, 40, 24)
 LARGEST = 60_000
 LONGEST = 240_000  # milliseconds
-SIZE = (
-    "([id, box]) => { const n = window.app.graph.getNodeById(id); n.pos = box.slice(0, 2); n.setSize(box.slice(2)); }"
-)
+# by loading a workflow, not by clearing the graph: what nodes of the same number showed before goes with it
+EMPTY = {"last_link_id": 0, "nodes": [], "links": [], "groups": [], "config": {}, "extra": {}, "version": 0.4}
+PLACE = """([id, box, collapsed]) => {
+  const node = window.app.graph.getNodeById(id);
+  node.pos = box.slice(0, 2);
+  node.setSize(box.slice(2));
+  if (collapsed && !node.flags.collapsed) node.collapse();
+}"""
 QUEUE = """async () => {
   window.helpDone = null;
   for (const name of ["execution_success", "execution_error"])
@@ -56,8 +61,9 @@ def take(host: Path, names: list[str]) -> int:
             ComfyServer(host, base=BASE, log=layout.LOGS / "help.log") as server,
             Browser(server, chromium) as browser,
         ):
-            page = browser.page(view=VIEW)
-            for name in names or SCENES:
+            page = browser.page(view=VIEW, Comfy__NodeBadge__NodeSourceBadgeMode="None")
+            for number, name in enumerate(names or SCENES):
+                page.load({**EMPTY, "last_node_id": 100 * number})
                 picture = reduced(_shot(page, SCENES[name]))
                 (DOCS / f"{name}.png").write_bytes(picture)
                 print(f"  web/docs/{name}.png  {len(picture):,} bytes", flush=True)
@@ -67,14 +73,19 @@ def take(host: Path, names: list[str]) -> int:
 
 
 def _prepare(host: Path) -> None:
-    """A base directory with the demo checkpoint, and the demo's pictures as input."""
+    """A base directory with the demo checkpoint, a file of it that breaks off, and the demo's pictures as input."""
     import comfy_install
     import demo_checkpoint
     import given_checkpoint
+    from help_scenes import UNFINISHED
 
     comfy_install.prepare_base(BASE)
-    folder = BASE / "models" / "text_encoders" / given_checkpoint.DEMO_NAME
-    demo_checkpoint.make_folder(folder, given_checkpoint.bundled_tokenizer(host))
+    models = BASE / "models" / "text_encoders"
+    demo_checkpoint.make_folder(models / given_checkpoint.DEMO_NAME, given_checkpoint.bundled_tokenizer(host))
+    (models / UNFINISHED).unlink(missing_ok=True)
+    demo_checkpoint.make_single_file(models / UNFINISHED)
+    with (models / UNFINISHED).open("r+b") as file:
+        file.truncate(file.seek(0, 2) * 2 // 3)
     for file in (layout.ROOT / "assets" / "demo").iterdir():
         if file.suffix in (".jpg", ".mp4"):
             shutil.copy(file, BASE / "input")
@@ -82,16 +93,16 @@ def _prepare(host: Path) -> None:
 
 def _shot(page, scene) -> bytes:
     """A screenshot around the scene's nodes. Raises RuntimeError when its run fails."""
-    page.clear()
     ids = {key: page.add(node.kind, node.box[:2], **node.values) for key, node in scene.nodes.items()}
     page.settle()
     for origin, slot, target, name in scene.links:
         page.link(ids[origin], ids[target], name, slot)
         page.settle(300)
-    for key, node in scene.nodes.items():
-        page.run(SIZE, [ids[key], list(node.box)])
     if scene.run:
         _run(page)
+    page.settle()  # pictures arrive and change sizes
+    for key, node in scene.nodes.items():
+        page.run(PLACE, [ids[key], list(node.box), node.collapsed])
     page.fit(*ids.values(), scale=1.0)
     page.settle()
     path = page.picture(layout.OUTPUT / "help" / "shot.png", *ids.values())
