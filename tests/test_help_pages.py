@@ -38,10 +38,9 @@ def rows(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in cells] for cells in lines[1:]]
 
 
-def ids(node_id: str, language: str, place: int) -> list[str]:
-    """First cells: `width` in English, `宽度 `width`` in Chinese."""
-    cells = [row[0] for row in rows(section(node_id, language, place))]
-    return cells if language == "en" else [re.search("`([^`]+)`$", cell)[1] for cell in cells]
+def cells(node_id: str, language: str, place: int) -> list[str]:
+    """First cells: in English ids (width), in Chinese what the node shows and the id (宽度 width)."""
+    return [row[0] for row in rows(section(node_id, language, place))]
 
 
 @pytest.fixture
@@ -68,18 +67,17 @@ def test_page_is_named_as_the_node_and_has_its_sections(node_id, language):
     assert [head for head in heads if head in SECTIONS[language]] == SECTIONS[language]
 
 
-@pytest.mark.parametrize("language", SECTIONS)
-def test_inputs_and_outputs_are_those_of_the_node_in_order(schemas, language):
+def test_inputs_and_outputs_are_those_of_the_node_in_order(schemas):
     for node_id, schema in schemas.items():
         inputs = list(dict.fromkeys(socket.id.split(".")[0] for socket in schema.inputs))
-        assert ids(node_id, language, 0) == inputs, node_id
-        assert ids(node_id, language, 1) == [out.display_name or out.io_type for out in schema.outputs], node_id
+        assert cells(node_id, "en", 0) == inputs, node_id
+        assert cells(node_id, "en", 1) == [out.display_name or out.io_type for out in schema.outputs], node_id
 
 
 @pytest.mark.parametrize("language", SECTIONS)
 def test_every_default_is_said(schemas, language):
     for node_id, schema in schemas.items():
-        said = dict(zip(ids(node_id, language, 0), rows(section(node_id, language, 0)), strict=True))
+        said = dict(zip(cells(node_id, "en", 0), rows(section(node_id, language, 0)), strict=True))
         for socket in schema.inputs:
             if getattr(socket, "default", None) not in (None, ""):
                 found = re.search(DEFAULT[language], said[socket.id][1])
@@ -95,12 +93,13 @@ def in_words(default: object) -> str:
 @pytest.mark.parametrize("node_id", NODE_IDS)
 def test_chinese_inputs_and_outputs_are_called_as_on_the_node(node_id):
     names = read("zh", "nodeDefs.json")[node_id]
-    for cell in (row[0] for row in rows(section(node_id, "zh", 0))):
-        label, key = re.fullmatch("(.+) `(.+)`", cell).groups()
-        known = names["inputs"].get(key) or names["inputs"][f"{key}_{key[:-1]}_0"]  # ref_images: its first socket
-        assert label == re.sub(" 0$", "", known["name"])
-    for (cell, *_), output in zip(rows(section(node_id, "zh", 1)), names["outputs"].values(), strict=True):
-        assert "name" not in output or cell.startswith(f"{output['name']} `")
+    first = {key: names["inputs"].get(key) or names["inputs"][f"{key}_{key[:-1]}_0"] for key in cells(node_id, "en", 0)}
+    shown = [f"{re.sub(' 0$', '', entry['name'])} {key}" for key, entry in first.items()]
+    assert cells(node_id, "zh", 0) == shown
+    types = {"LATENT": "Latent LATENT", "CONDITIONING": "条件 CONDITIONING", "CLIP": "CLIP", "OPTIONS": "选项 OPTIONS"}
+    outputs = zip(cells(node_id, "en", 1), names["outputs"].values(), strict=True)
+    named = [f"{entry['name']} {key}" if "name" in entry else types[key] for key, entry in outputs]
+    assert cells(node_id, "zh", 1) == named
 
 
 @cache
