@@ -61,7 +61,7 @@ def take(host: Path, names: list[str]) -> int:
             ComfyServer(host, base=BASE, log=layout.LOGS / "help.log") as server,
             Browser(server, chromium) as browser,
         ):
-            page = browser.page(view=VIEW, Comfy__NodeBadge__NodeSourceBadgeMode="None")
+            page = browser.page(view=VIEW, Comfy__NodeBadge__NodeSourceBadgeMode="None", Comfy__Minimap__Visible=False)
             for number, name in enumerate(names or SCENES):
                 page.load({**EMPTY, "last_node_id": 100 * number})
                 picture = reduced(_shot(page, SCENES[name]))

@@ -37,7 +37,7 @@ class Scene:
 
 
 def _picture(name: str, left: int = 0, width: int = 200, collapsed: bool = False) -> Placed:
-    return Placed("LoadImage", (left, 0, width, 290), {"image": name}, collapsed)
+    return Placed("LoadImage", (left, 0, width, 310), {"image": name}, collapsed)
 
 
 def _encode(kind: str, top: int, prompt: str = "", collapsed: bool = True) -> Placed:
@@ -57,7 +57,7 @@ SCENES: dict[str, Scene] = {
         {
             "duck": _picture(DUCK),
             "tower": _picture(LIGHTHOUSE, left=220),
-            "encode": _encode(REFERENCES, 350, RIDE, collapsed=False),
+            "encode": _encode(REFERENCES, 370, RIDE, collapsed=False),
         },
         (("duck", 0, "encode", "ref_images.ref_image_0"), ("tower", 0, "encode", "ref_images.ref_image_1")),
     ),
@@ -65,7 +65,7 @@ SCENES: dict[str, Scene] = {
         {
             "dawn": _picture(DAWN),
             "day": _picture(DAY, left=220),
-            "encode": _encode(KEYFRAMES, 350, DAYBREAK, collapsed=False),
+            "encode": _encode(KEYFRAMES, 370, DAYBREAK, collapsed=False),
         },
         (("dawn", 0, "encode", "first_frame"), ("day", 0, "encode", "last_frame")),
     ),
@@ -73,9 +73,9 @@ SCENES: dict[str, Scene] = {
         {
             "duck": _picture(DUCK),
             "tower": _picture(LIGHTHOUSE, left=240),
-            "first": Placed("H3TEReferenceImage", (0, 350, 210, 130)),
-            "second": Placed("H3TEReferenceImage", (240, 350, 210, 130), {"timed": True, "second": 2.0}),
-            "encode": Placed(REFERENCES, (120, 540, 300, 480), {}, collapsed=True),
+            "first": Placed("H3TEReferenceImage", (0, 370, 210, 130)),
+            "second": Placed("H3TEReferenceImage", (240, 370, 210, 130), {"timed": True, "second": 2.0}),
+            "encode": Placed(REFERENCES, (120, 560, 300, 480), {}, collapsed=True),
         },
         (
             ("duck", 0, "first", "image"),
@@ -103,8 +103,8 @@ SCENES: dict[str, Scene] = {
     "H3TEKeyframe": Scene(
         {
             "day": _picture(DAY, width=320),
-            "middle": Placed("H3TEKeyframe", (0, 350, 320, 210), {"unit": "second", "second": 2.5}),
-            "encode": _encode(KEYFRAMES, 620),
+            "middle": Placed("H3TEKeyframe", (0, 370, 320, 210), {"unit": "second", "second": 2.5}),
+            "encode": _encode(KEYFRAMES, 640),
         },
         (("day", 0, "middle", "image"), ("middle", 0, "encode", "keyframes")),
     ),
@@ -127,7 +127,9 @@ SCENES: dict[str, Scene] = {
     ),
     "H3TELoadConditioning": Scene(
         {
-            "load": Placed("H3TELoadConditioning", (0, 0, 340, 90)),
+            "load": Placed(
+                "H3TELoadConditioning", (0, 0, 340, 90), {"file": "conditioning/h3_00001_.safetensors [output]"}
+            ),
             "guider": Placed("BasicGuider", (0, 150, 240, 50)),
         },
         (("load", 0, "guider", "conditioning"),),
@@ -141,8 +143,8 @@ SCENES: dict[str, Scene] = {
     ),
     "H3TECheckpointDoctor": Scene(
         {
-            "doctor": Placed("H3TECheckpointDoctor", (0, 0, 440, 200), {"text_encoder": UNFINISHED}),
-            "table": Placed("PreviewImage", (0, 260, 440, 170)),
+            "doctor": Placed("H3TECheckpointDoctor", (0, 0, 440, 150), {"text_encoder": UNFINISHED}),
+            "table": Placed("PreviewImage", (0, 210, 440, 200)),
         },
         (("doctor", 1, "table", "images"),),
         run=True,
