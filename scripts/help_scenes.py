@@ -45,6 +45,7 @@ def _encode(kind: str, top: int, prompt: str = "", collapsed: bool = True) -> Pl
 
 
 REFERENCES, KEYFRAMES = "H3TEEncodeReferences", "H3TEEncodeKeyframes"
+SAVED = "conditioning/h3_00001_.safetensors [output]"
 SCENES: dict[str, Scene] = {
     "H3TELoadTextEncoder": Scene(
         {
@@ -127,9 +128,7 @@ SCENES: dict[str, Scene] = {
     ),
     "H3TELoadConditioning": Scene(
         {
-            "load": Placed(
-                "H3TELoadConditioning", (0, 0, 340, 90), {"file": "conditioning/h3_00001_.safetensors [output]"}
-            ),
+            "load": Placed("H3TELoadConditioning", (0, 0, 340, 90), {"file": SAVED}),
             "guider": Placed("BasicGuider", (0, 150, 240, 50)),
         },
         (("load", 0, "guider", "conditioning"),),
