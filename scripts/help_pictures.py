@@ -19,7 +19,7 @@ import setup
 
 DOCS = layout.ROOT / "web" / "docs"
 BASE = layout.OUTPUT / "help" / "base"
-VIEW = {"width": 1200, "height": 1500}
+VIEW = {"width": 1200, "height": 1900}
 COLOURS = (128, 64, 40, 24)
 LARGEST = 60_000
 LONGEST = 240_000  # milliseconds

@@ -113,7 +113,7 @@ SCENES: dict[str, Scene] = {
         {
             "duck": _picture(DUCK, collapsed=True),
             "tower": _picture(LIGHTHOUSE, left=240, collapsed=True),
-            "show": Placed("H3TEShowPresentation", (0, 70, 480, 1000), {"prompt": RIDE}),
+            "show": Placed("H3TEShowPresentation", (0, 70, 480, 1180), {"prompt": RIDE}),
         },
         (("duck", 0, "show", "ref_images.ref_image_0"), ("tower", 0, "show", "ref_images.ref_image_1")),
         run=True,
@@ -142,7 +142,7 @@ SCENES: dict[str, Scene] = {
     ),
     "H3TECheckpointDoctor": Scene(
         {
-            "doctor": Placed("H3TECheckpointDoctor", (0, 0, 440, 150), {"text_encoder": UNFINISHED}),
+            "doctor": Placed("H3TECheckpointDoctor", (0, 0, 440, 158), {"text_encoder": UNFINISHED}),
             "table": Placed("PreviewImage", (0, 210, 440, 200)),
         },
         (("doctor", 1, "table", "images"),),
