@@ -21,7 +21,7 @@ class CheckpointDoctor(io.ComfyNode):
             node_id="H3TECheckpointDoctor",
             display_name=WHO,
             description="Says what a text encoder file is, what is wrong with it and what to do. Reads headers alone.",
-            search_aliases=["inspect", "checkpoint", "qwen3vl", "minimax"],
+            search_aliases=["inspect", "checkpoint", "qwen3vl", "minimax", "诊断", "检查模型"],
             is_output_node=True,
             inputs=[
                 io.Combo.Input(

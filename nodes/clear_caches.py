@@ -20,7 +20,7 @@ class ClearCaches(io.ComfyNode):
             node_id="H3TEClearCaches",
             display_name=WHO,
             description="Gives back what the encode nodes keep for later runs, and says how many bytes that were.",
-            search_aliases=["free memory", "minimax", "purge"],
+            search_aliases=["free memory", "minimax", "purge", "清除缓存", "释放内存"],
             is_output_node=True,
             inputs=[
                 io.Combo.Input(

@@ -37,7 +37,7 @@ class EncodeKeyframes(io.ComfyNode):
             node_id="H3TEEncodeKeyframes",
             display_name="Encode Video Keyframes (H3TE)",
             description="Prompt with a first frame, a last frame, both or neither. They are <Picture 1>, <Picture 2>.",
-            search_aliases=["minimax image to video", "fl2va", "t2va"],
+            search_aliases=["minimax image to video", "fl2va", "t2va", "首尾帧", "图生视频", "提示词"],
             is_input_list=True,
             inputs=_inputs(),
             outputs=_outputs(),

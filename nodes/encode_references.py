@@ -48,7 +48,7 @@ class EncodeReferences(io.ComfyNode):
             node_id="H3TEEncodeReferences",
             display_name="Encode Prompt + Reference Image (H3TE)",
             description="Prompt with reference images, videos and sounds: <Picture 1>, <Video 1>, <Audio 1>.",
-            search_aliases=["minimax reference to video", "ref2va"],
+            search_aliases=["minimax reference to video", "ref2va", "参考图像", "多图参考", "提示词"],
             is_input_list=True,
             inputs=_inputs(),
             outputs=[

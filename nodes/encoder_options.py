@@ -137,6 +137,7 @@ class EncoderOptionsNode(io.ComfyNode):
             node_id="H3TEEncoderOptions",
             display_name="MiniMax H3 Encoder Options (H3TE)",
             description="Settings of the text encoder that rarely need a change.",
+            search_aliases=["minimax", "dtype", "reader", "cache", "remote", "编码器选项", "缓存", "远程"],
             inputs=[
                 io.Combo.Input(
                     "dtype",

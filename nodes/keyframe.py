@@ -23,7 +23,7 @@ class KeyframeNode(io.ComfyNode):
             display_name=NODE,
             description="Pins a picture at a frame or second of the video. Chain several, into keyframes of "
             "Encode Video Keyframes (H3TE).",
-            search_aliases=["minimax keyframe", "guide", "mid frame"],
+            search_aliases=["minimax keyframe", "guide", "mid frame", "关键帧", "中间帧"],
             inputs=[
                 io.Image.Input("image", tooltip="One picture."),
                 io.Combo.Input("unit", options=list(UNITS), default=UNITS[0], tooltip="Which of the two is read."),

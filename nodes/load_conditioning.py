@@ -17,7 +17,7 @@ class LoadConditioning(io.ComfyNode):
             node_id="H3TELoadConditioning",
             display_name="Load MiniMax H3 Conditioning (H3TE)",
             description="Loads saved conditioning with its latents. Needs no text encoder.",
-            search_aliases=["import conditioning", "minimax", "cache"],
+            search_aliases=["import conditioning", "minimax", "cache", "加载条件"],
             inputs=[
                 io.Combo.Input(
                     "file",

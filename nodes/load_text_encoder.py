@@ -29,7 +29,7 @@ class LoadTextEncoder(io.ComfyNode):
             node_id="H3TELoadTextEncoder",
             display_name="Load MiniMax H3 Text Encoder (H3TE)",
             description="Opens MiniMax H3's text encoder (Qwen3-VL-32B): the released folder or a single file.",
-            search_aliases=["clip loader", "minimax", "qwen3vl"],
+            search_aliases=["clip loader", "minimax", "qwen3vl", "文本编码器", "加载CLIP"],
             inputs=[
                 io.Combo.Input(
                     "text_encoder",

@@ -20,7 +20,7 @@ class ReferenceAudio(io.ComfyNode):
             node_id="H3TEReferenceAudio",
             display_name=NODE,
             description="Adds a sound to a chain of references, whose order is the order of the request.",
-            search_aliases=["minimax reference", "voice"],
+            search_aliases=["minimax reference", "ref2va", "voice", "参考音频", "人声"],
             inputs=[
                 io.Audio.Input("audio", tooltip="A voice or another sound, <Audio 1> and so on."),
                 vision_only_input(),

@@ -21,7 +21,7 @@ class ReferenceImage(io.ComfyNode):
             node_id="H3TEReferenceImage",
             display_name=NODE,
             description="Adds a picture to a chain of references, whose order is the order of the request.",
-            search_aliases=["minimax reference", "timed reference"],
+            search_aliases=["minimax reference", "timed reference", "ref2va", "参考图像", "参考图"],
             inputs=[
                 io.Image.Input("image", tooltip="Every picture of a batch is a reference of its own."),
                 vision_only_input(),

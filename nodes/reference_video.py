@@ -24,7 +24,7 @@ class ReferenceVideo(io.ComfyNode):
             node_id="H3TEReferenceVideo",
             display_name=NODE,
             description="Adds a video to a chain of references, whose order is the order of the request.",
-            search_aliases=["minimax reference"],
+            search_aliases=["minimax reference", "ref2va", "参考视频"],
             inputs=[
                 io.Video.Input("video", optional=True, tooltip="A video file; its frame rate and sound are read."),
                 io.Image.Input("frames", optional=True, tooltip="Instead of video: frames at the rate below."),

@@ -24,7 +24,7 @@ class SaveConditioning(io.ComfyNode):
             node_id="H3TESaveConditioning",
             display_name="Save MiniMax H3 Conditioning (H3TE)",
             description="Saves conditioning with its latents, so that later runs need neither encoder nor VAE for it.",
-            search_aliases=["export conditioning", "minimax", "cache"],
+            search_aliases=["export conditioning", "minimax", "cache", "保存条件"],
             is_output_node=True,
             inputs=[
                 io.Conditioning.Input("conditioning", tooltip="From an encode node; with its references, keyframes."),

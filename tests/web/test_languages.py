@@ -1,0 +1,58 @@
+"""The pack in Chinese: titles, the menu's category, names and tooltips of sockets, and the help page."""
+
+from __future__ import annotations
+
+import layout
+from node_locales import read
+
+HELP_BUTTON = "[data-testid='info-button'], .help-button, .selection-toolbox .pi-question-circle"
+KIND = "H3TEEncodeReferences"
+DRAWN = """(kind) => {
+  const node = window.LiteGraph.createNode(kind);
+  const called = (slot) => [slot.name, slot.label || slot.localized_name];
+  return { title: node.title, category: node.constructor.category, inputs: node.inputs.map(called),
+    widgets: node.widgets.map((widget) => [widget.name, widget.label]), outputs: node.outputs.map(called) };
+}"""
+SELECT = """(id) => {
+  const { canvas, graph } = window.app;
+  canvas.selectNode?.(graph.getNodeById(id));
+  canvas.onSelectionChange?.();
+}"""
+
+
+def test_a_node_is_named_in_chinese(open_page):
+    page = open_page(Comfy__Locale="zh")
+    names, drawn = read("zh", "nodeDefs.json")[KIND], page.run(DRAWN, KIND)
+    assert drawn["title"] == names["display_name"]
+    assert drawn["category"] == "MiniMax H3/文本编码器"
+    for kind in ("inputs", "widgets"):
+        called = dict(drawn[kind])
+        plain = [name for name in called if name in names["inputs"]]
+        assert {name: called[name] for name in plain} == {name: names["inputs"][name]["name"] for name in plain}
+        assert "prompt" in plain
+    told = [output.get("name") for output in names["outputs"].values()]
+    assert [label for _, label in drawn["outputs"]] == [told[0], "Latent", *told[2:]]
+
+
+def test_help_is_chinese_and_shows_its_picture(open_page, pictures):
+    page = open_page(Comfy__Locale="zh")
+    assert _help(page).startswith("编码提示词与参考图像（H3TE）")
+    shown = page.page.locator(".node-help-content img").first
+    assert shown.evaluate("(image) => image.naturalWidth") > 100
+    assert "**" not in page.page.locator(".node-help-content").first.inner_text()
+    page.picture(pictures / "help_zh.png")
+
+
+def test_help_in_a_language_that_is_not_there_is_english(open_page):
+    english = (layout.ROOT / "web" / "docs" / f"{KIND}.md").read_text("utf-8")
+    assert _help(open_page(Comfy__Locale="zh-TW")).startswith(english.splitlines()[0].lstrip("# "))
+
+
+def _help(page) -> str:
+    page.clear()
+    node = page.add(KIND, (500, 80))
+    page.run(SELECT, node)
+    page.settle(500)
+    page.page.locator(HELP_BUTTON).first.click()
+    page.page.locator(".node-help-content h1").first.wait_for()
+    return page.page.locator(".node-help-content").first.inner_text().strip()
