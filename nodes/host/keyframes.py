@@ -20,6 +20,7 @@ from ..chains import KeyframeItem
 from ..colours import RGB
 from .images import WHITE, single, size_of, to_image
 from .latents import encode_pixels
+from .outline import blank, reduced, thinned
 from .references import MAX_SIDE, Target, resolve_target
 
 CANVASES = ("given", "first image")
@@ -27,12 +28,16 @@ CANVASES = ("given", "first image")
 
 @dataclass(frozen=True, eq=False)
 class Keyframe:
-    """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it."""
+    """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it. given: width and
+    height that arrived; small: of an outline, whose pixels are blank: the fitted picture in little, uint8 [1, h, w, 3].
+    """
 
     frame: int
     pixels: torch.Tensor
     show: bool
     where: str = "keyframe"
+    given: geometry.Size | None = None
+    small: torch.Tensor | None = None
 
 
 def canvas_target(canvas: str, items: Sequence[KeyframeItem], width: int, height: int, length: int) -> Target:
@@ -64,9 +69,11 @@ def _by(size: geometry.Size) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-def fit_keyframes(items: Sequence[KeyframeItem], target: Target, background: RGB = WHITE) -> list[Keyframe]:
+def fit_keyframes(
+    items: Sequence[KeyframeItem], target: Target, background: RGB = WHITE, outlines: bool = False
+) -> list[Keyframe]:
     """Each picture on the canvas at its frame, in the order given. Raises ValueError naming the socket, or both
-    sockets of two keyframes at one frame."""
+    sockets of two keyframes at one frame. outlines: sizes alone, no picture is fitted."""
     taken: dict[int, str] = {}
     for item in items:
         frame = resolved_frame(item, target)
@@ -77,7 +84,8 @@ def fit_keyframes(items: Sequence[KeyframeItem], target: Target, background: RGB
             )
         taken[frame] = item.where
     _check_seen(items, target)
-    return [_fit(item, frame, i, target, background) for i, (item, frame) in enumerate(zip(items, taken, strict=True))]
+    fit = _outline if outlines else _fit
+    return [fit(item, frame, i, target, background) for i, (item, frame) in enumerate(zip(items, taken, strict=True))]
 
 
 def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
@@ -91,10 +99,21 @@ def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
 
 
 def _fit(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
-    fit = geometry.released_fit(position) if item.fit == "released" else item.fit
     pixels = single(item.pixels, item.where, background)
-    fitted = geometry.fit_keyframe(pixels, target.width, target.height, fit, where=item.where, colour=item.pad_colour)
-    return Keyframe(frame, fitted, item.show, item.where)
+    fitted = _fitted(pixels, item, position, (target.width, target.height))
+    return Keyframe(frame, fitted, item.show, item.where, size_of(item.pixels, item.where))
+
+
+def _outline(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
+    given, size = size_of(item.pixels, item.where), (target.width, target.height)
+    thin = thinned(item.pixels[0], *reduced(size))
+    small = _fitted(single(thin[None], item.where, background), item, position, reduced(size))
+    return Keyframe(frame, blank(*size), item.show, item.where, given, small[None])
+
+
+def _fitted(pixels: torch.Tensor, item: KeyframeItem, position: int, size: geometry.Size) -> torch.Tensor:
+    fit = geometry.released_fit(position) if item.fit == "released" else item.fit
+    return geometry.fit_keyframe(pixels, *size, fit, where=item.where, colour=item.pad_colour)
 
 
 def resolved_frame(item: KeyframeItem, target: Target) -> int:
@@ -125,8 +144,8 @@ def _frame_at(second: float, where: str, target: Target) -> int:
 
 
 def shown_images(keyframes: Iterable[Keyframe]) -> list[torch.Tensor]:
-    """What `CLIP.tokenize(images=)` of every H3 CLIP reads: IMAGE [1, H, W, 3] each."""
-    return [to_image(keyframe.pixels)[None] for keyframe in keyframes if keyframe.show]
+    """What `CLIP.tokenize(images=)` of every H3 CLIP reads: IMAGE [1, H, W, 3] each; of outlines their blank pixels."""
+    return [(to_image(k.pixels) if k.small is None else k.pixels)[None] for k in keyframes if k.show]
 
 
 def keyframe_blocks(keyframes: Iterable[Keyframe], vae: Any) -> list[dict[str, Any]]:

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import html
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...encoder import CheckpointReport
-from ...encoder.prompt_notes import prompt_notes
-from ...encoder.tokens import describe_tokens
+from ...encoder.prompt_notes import PromptNote, prompt_notes
+from ...encoder.tokens import TokenSequence, describe_tokens
 from . import provenance
 from .clip import H3Clip
 from .local_computing import OFFICIAL
 from .readers import forecast
 from .references import Target
 from .request_cache import identity_of
+from .shown import Shown
 from .tokens import TokenBatch
 
 PROMPT_LINES = 5  # more about a prompt is in the log alone
@@ -68,10 +69,29 @@ def summary(clip: object, tokens: object, seconds: float, prompts: int = 1) -> s
     batch = _batch(tokens)
     if batch is None:
         return f"{HOST_CLIP}; {seconds:.1f} s, cache: ComfyUI's"
-    parts = ", ".join(f"{part} {count}" for part, count in batch.sequence.counts.items())
     time = f"{seconds:.1f} s" + (f" for {prompts} prompts in one pass" if prompts > 1 else "")
-    cache = "none" if batch.status is None else batch.status.text()
-    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {time}, cache: {cache}"
+    return f"{counted(batch.sequence)}; {time}, cache: {_cache(batch)}"
+
+
+def counted(sequence: TokenSequence) -> str:
+    """Tokens in all and per part."""
+    parts = ", ".join(f"{part} {count}" for part, count in sequence.counts.items())
+    return f"{len(sequence)} tokens in all: {parts}"
+
+
+def _cache(batch: TokenBatch) -> str:
+    return "none" if batch.status is None else batch.status.text()
+
+
+def shown(clip: object, tokens: object, seconds: float, prompts: int = 1) -> Shown | None:
+    """For a picture of what was read; None for a CLIP of ComfyUI's own. seconds, prompts: as of `summary`."""
+    batch = _batch(tokens)
+    if batch is None:
+        return None
+    run = clip.run if isinstance(clip, H3Clip) else None
+    stages = {} if run is None else getattr(run, "seconds", {})
+    stages = stages if isinstance(stages, Mapping) else {"computing": stages}
+    return Shown(batch.presentation, batch.sequence, _cache(batch), stages, seconds, prompts)
 
 
 def details(clip: object, tokens: object) -> list[str]:
@@ -94,7 +114,11 @@ def about_memory(clip: object) -> list[str]:
 def about_prompt(tokens: object) -> list[str]:
     """What the prompt says in vain: weights, unpaired markers, references that are not given."""
     batch = _batch(tokens)
-    notes = () if batch is None else prompt_notes(batch.presentation)
+    return noted(() if batch is None else prompt_notes(batch.presentation))
+
+
+def noted(notes: Sequence[PromptNote]) -> list[str]:
+    """The first few, for a node; the log has all."""
     lines = [note.message for note in notes]
     if len(lines) > PROMPT_LINES:
         lines[PROMPT_LINES:] = [f"{len(lines) - PROMPT_LINES} more about the prompt are in the log"]

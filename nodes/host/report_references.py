@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ...encoder.geometry import AUDIO_LATENTS_PER_SECOND, latent_frames
 from ...encoder.pixels import FACTOR, FPS, image_size
@@ -60,19 +61,51 @@ def _seen(picture: Prepared) -> int:
     return height * width // FACTOR**2 + MARKERS
 
 
-def describe_references(prepared: Sequence[Prepared], size_mode: str, vae: object, audio_vae: object) -> list[str]:
-    """One line per label: what it stands for, what arrived, what is used, tokens in every sampling step."""
-    lines = []
+@dataclass(frozen=True)
+class Said:
+    """What a label stands for. where: the socket; said: what arrived, what is used; cost: tokens in every sampling
+    step, None where the sampler is given no latent."""
+
+    label: str
+    where: str
+    said: tuple[str, ...]
+    cost: int | None
+    vision_only: bool
+
+    @property
+    def text(self) -> str:
+        if self.vision_only:
+            cost = "vision only, no latent"
+        else:
+            cost = "no latent" if self.cost is None else f"{self.cost} tokens in every sampling step"
+        return f"{self.where}: {'; '.join((*self.said, cost))}"
+
+
+def described(prepared: Sequence[Prepared], size_mode: str, vae: object, audio_vae: object) -> list[Said]:
+    """Every label in reading order."""
+    found = []
     for label, where, reference in _labelled(prepared):
         if label.startswith("Audio"):
-            said = [_about_sound(reference), _cost(reference, audio_vae, _sound_tokens(reference))]
+            said, given, tokens = [_about_sound(reference)], audio_vae, _sound_tokens(reference)
         elif reference.kind == "image":
             timed = [] if reference.timestamp is None else [f"<{reference.timestamp:.1f} seconds> ({TIMED})"]
-            said = [_about_picture(reference, size_mode), *timed, _cost(reference, vae, _picture_tokens(reference))]
+            said, given, tokens = [_about_picture(reference, size_mode), *timed], vae, _picture_tokens(reference)
         else:
-            said = [_about_video(reference), _cost(reference, vae, _video_tokens(reference))]
-        lines.append(f"{label} = {where}: {'; '.join(said)}")
+            said, given, tokens = [_about_video(reference)], vae, _video_tokens(reference)
+        cost = None if given is None or reference.vision_only else tokens
+        found.append(Said(label, where, tuple(said), cost, reference.vision_only))
+    return found
+
+
+def facts_of(said: Sequence[Said], prepared: Sequence[Prepared]) -> list[str]:
+    """One line per label: what it stands for, what arrived, what is used, tokens in every sampling step."""
+    lines = [f"{each.label} = {each.text}" for each in said]
     return lines + ([VIDEO_RULE_LINE] if any(r.kind == "video" for r in prepared) else [])
+
+
+def riding_tokens(said: Sequence[Said]) -> int:
+    """Of all references together, in every sampling step."""
+    return sum(each.cost or 0 for each in said)
 
 
 def _labelled(prepared: Sequence[Prepared]) -> Iterator[tuple[str, str, Prepared]]:
@@ -88,12 +121,6 @@ def _labelled(prepared: Sequence[Prepared]) -> Iterator[tuple[str, str, Prepared
             yield label("Audio"), soundtrack_of(reference.where), reference
         name = {"image": "Picture", "video": "Video", "audio": "Audio"}[reference.kind]
         yield label(name), reference.where, reference
-
-
-def _cost(reference: Prepared, vae: object, tokens: int) -> str:
-    if reference.vision_only:
-        return "vision only, no latent"
-    return "no latent" if vae is None else f"{tokens} tokens in every sampling step"
 
 
 def _about_picture(reference: Prepared, size_mode: str) -> str:
