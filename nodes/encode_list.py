@@ -20,6 +20,7 @@ from .host.blocking import BLOCKED
 from .host.conditioning import empty_latent, with_values
 from .host.conditioning_file import KEY
 from .host.images import log_once
+from .host.known_pictures import known, remember
 from .host.pictures import pictures_of, shown_on_node
 from .host.preview import laid_out, preview_all
 from .host.references import Target
@@ -50,9 +51,12 @@ def encode_list(
     log_once(node, (line for each in requests for line in each.alpha))
     node_id = hidden.unique_id if hidden else None
     _show_before(requests, node_id)
-    asks = [Ask(row["clip"], row["prompt"], each.asked) for row, each in zip(rows, requests, strict=True)]
     previews = [is_preview(row, node) for row in rows]
+    asks = [asked(row, each) for row, each in zip(rows, requests, strict=True)]
     done = _encode_or_preview(asks, previews, node)
+    for each, made in zip(requests, done, strict=True):
+        if made.conditioning is not None:
+            remember(each.prepared, made.shown.presentation)
     values_of = prompt_lists.once_each(lambda row: values(row, request_of(row)), *shared)
     positive = [_positive(each, lambda row=row: values_of(row)) for row, each in zip(rows, done, strict=True)]
     latents = [_latent(r.target, e) for r, e in zip(requests, done, strict=True)]
@@ -60,6 +64,10 @@ def encode_list(
     ui = show(requests, done, node_id) | (shown_on_node(pictures) if any(previews) else {})
     presentations = [each.presentation for each in done]
     return EncodedList(positive, latents, presentations, pictures, [each.target for each in requests], ui)
+
+
+def asked(row: Row, request: Request) -> Ask:
+    return Ask(row.get("clip"), row["prompt"], request.asked, known(request.prepared))
 
 
 def is_preview(row: Row, node: str) -> bool:

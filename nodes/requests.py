@@ -18,7 +18,7 @@ from .host.images import about_alpha
 from .host.keyframes import CANVASES, canvas_target, fit_keyframes, shown_images
 from .host.references import Target, prepare, ref_items, resolve_target, socket_items
 from .host.report_keyframes import about_canvas, described_keyframes, keyframe_facts, keyframe_warnings
-from .host.report_references import described, facts_of, reference_warnings, riding_tokens
+from .host.report_references import about_sizes, described, facts_of, reference_warnings, riding
 from .sockets import checked_choice, gathered
 
 Row = Mapping[str, Any]
@@ -29,7 +29,8 @@ GROUPS = ("ref_images", "ref_videos", "ref_video_audios", "ref_audios")
 class Request:
     """What several prompts share: the target, the pictures and sounds made ready, how a CLIP is asked (the keyword of
     `CLIP.tokenize`), and what the node says of them. notes: what arrived and became of it, by part ("Picture 1");
-    riding: tokens of it in every sampling step, None where that cannot be told."""
+    riding: what of it rides in every sampling step, "" where nothing can; resized: what is seen much smaller or larger
+    than it arrived."""
 
     target: Target
     prepared: list
@@ -38,7 +39,8 @@ class Request:
     warnings: list[str]
     facts: list[str]
     notes: Mapping[str, str] = field(default_factory=dict)
-    riding: int | None = None
+    riding: str = ""
+    resized: list[str] = field(default_factory=list)
 
 
 def reference_request(row: Row, node: str, vae: Any, audio_vae: Any, outlines: bool = False) -> Request:
@@ -55,7 +57,7 @@ def reference_request(row: Row, node: str, vae: Any, audio_vae: Any, outlines: b
     said = described(prepared, size_mode, vae, audio_vae)
     return Request(
         target, prepared, {"minimax_ref_items": ref_items(prepared)}, alpha, warnings, facts_of(said, prepared),
-        {each.label: each.text for each in said}, riding_tokens(said),
+        {each.label: each.text for each in said}, riding(said), about_sizes(prepared),
     )  # fmt: skip
 
 

@@ -6,12 +6,13 @@ both encode nodes under their names; references and keyframes together are refus
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from comfy_api.latest import io
 
 from . import prompt_lists
-from .encode_list import requests_of, show
+from .encode_list import asked, requests_of, show
 from .encode_sockets import (
     MOST_PICTURES,
     canvas_input,
@@ -23,7 +24,6 @@ from .encode_sockets import (
     reference_inputs,
     reference_size_input,
 )
-from .host.any_clip import Ask
 from .host.images import log_once
 from .host.pictures import pictures_of, shown_on_node
 from .host.preview import preview_all
@@ -61,8 +61,7 @@ class ShowPresentation(io.ComfyNode):
         shared = [name for name in inputs if name not in ("clip", "prompt")]
         requests = requests_of(rows, prompt_lists.once_each(_request, *shared))
         log_once(NODE, (line for each in requests for line in each.alpha))
-        asks = [Ask(row.get("clip"), row["prompt"], each.asked) for row, each in zip(rows, requests, strict=True)]
-        done = preview_all(asks, NODE)
+        done = preview_all([asked(row, each) for row, each in zip(rows, requests, strict=True)], NODE)
         pictures = pictures_of(NODE, requests, done, MOST_PICTURES)
         ui = show(requests, done, cls.hidden.unique_id if cls.hidden else None) | shown_on_node(pictures)
         tokens = [len(each.shown.sequence) for each in done]
@@ -80,7 +79,8 @@ def _request(row: Row) -> Request:
         )
     if keyframes:
         return keyframe_request(row, NODE, WITH_VAE, outlines=True)
-    return reference_request(row, NODE, WITH_VAE, WITH_VAE, outlines=True)
+    request = reference_request(row, NODE, WITH_VAE, WITH_VAE, outlines=True)
+    return replace(request, riding=f"{request.riding}, with VAEs") if request.riding else request
 
 
 def _inputs() -> list[io.Input]:

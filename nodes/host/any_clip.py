@@ -23,11 +23,13 @@ HOSTS_RULE = "drawn as released; ComfyUI's own H3 text encoder sees clips of ove
 @dataclass(frozen=True, eq=False)
 class Ask:
     """One request. references: `{"images": [...]}` or `{"minimax_ref_items": [...]}`, the keyword of `CLIP.tokenize`;
-    asks that hold the very same mapping are presented once."""
+    asks that hold the very same mapping are presented once. digests: of their vision blocks, for a preview, None where
+    they are not known."""
 
     clip: Any
     prompt: str
     references: Mapping[str, Any]
+    digests: Mapping[str, Sequence[bytes]] | None = None
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from ...encoder.pixels import FPS, MAX_ASPECT
 from ..chains import KeyframeItem
 from ..colours import RGB
 from .images import WHITE, single, size_of, to_image
+from .known_pictures import Source
 from .latents import encode_pixels
 from .outline import blank, reduced, thinned
 from .references import MAX_SIDE, Target, resolve_target
@@ -29,8 +30,8 @@ CANVASES = ("given", "first image")
 @dataclass(frozen=True, eq=False)
 class Keyframe:
     """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it. given: width and
-    height that arrived; small: of an outline, whose pixels are blank: the fitted picture in little, uint8 [1, h, w, 3].
-    """
+    height that arrived; small: of an outline, whose pixels are blank: the fitted picture in little, uint8 [1, h, w, 3];
+    source: what its vision block is made of."""
 
     frame: int
     pixels: torch.Tensor
@@ -38,6 +39,7 @@ class Keyframe:
     where: str = "keyframe"
     given: geometry.Size | None = None
     small: torch.Tensor | None = None
+    source: Source | None = None
 
 
 def canvas_target(canvas: str, items: Sequence[KeyframeItem], width: int, height: int, length: int) -> Target:
@@ -84,8 +86,12 @@ def fit_keyframes(
             )
         taken[frame] = item.where
     _check_seen(items, target)
-    fit = _outline if outlines else _fit
-    return [fit(item, frame, i, target, background) for i, (item, frame) in enumerate(zip(items, taken, strict=True))]
+    found = []
+    for i, (item, frame) in enumerate(zip(items, taken, strict=True)):
+        made = (_outline if outlines else _fit)(item, frame, i, target, background)
+        how = (_fit_of(item, i), target.width, target.height, background, item.pad_colour)
+        found.append(replace(made, source=Source(item.pixels, "image", how, 1)))
+    return found
 
 
 def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
@@ -112,8 +118,12 @@ def _outline(item: KeyframeItem, frame: int, position: int, target: Target, back
 
 
 def _fitted(pixels: torch.Tensor, item: KeyframeItem, position: int, size: geometry.Size) -> torch.Tensor:
-    fit = geometry.released_fit(position) if item.fit == "released" else item.fit
+    fit = _fit_of(item, position)
     return geometry.fit_keyframe(pixels, *size, fit, where=item.where, colour=item.pad_colour)
+
+
+def _fit_of(item: KeyframeItem, position: int) -> str:
+    return geometry.released_fit(position) if item.fit == "released" else item.fit
 
 
 def resolved_frame(item: KeyframeItem, target: Target) -> int:

@@ -26,6 +26,8 @@ from .shown import Shown
 if TYPE_CHECKING:
     from ..requests import Request
 
+TITLE = "What the text encoder reads"
+
 
 def pictures_of(node: str, requests: Sequence[Request], done: Sequence[Encoded], most: int) -> list[torch.Tensor]:
     """IMAGE [1, H, W, 3] each, of the first `most`."""
@@ -48,15 +50,15 @@ def shown_on_node(pictures: Sequence[torch.Tensor]) -> dict[str, Any]:
 def sheet_of(node: str, request: Request, encoded: Encoded, thumbs: Sequence[Image.Image]) -> Sheet:
     shown = encoded.shown
     return Sheet(
-        title=node,
-        subtitle=_asked(request.target),
+        title=TITLE,
+        subtitle=f"{node}, {_asked(request.target)}",
         presentation=shown.presentation,
         sequence=shown.sequence,
         thumbs=thumbs,
         tiles=_tiles(request, shown),
         stages=shown.stages,
         notes=request.notes,
-        warnings=[*request.warnings, *encoded.notes],
+        warnings=[*request.warnings, *encoded.notes, *request.resized],
         remark=shown.remark,
     )
 
@@ -66,12 +68,12 @@ def _asked(target: Target) -> str:
 
 
 def _tiles(request: Request, shown: Shown) -> list[tuple[str, str]]:
-    riding = [] if request.riding is None else [("references in every sampling step", f"{request.riding:,} tokens")]
+    riding = [("references in every sampling step", request.riding)] if request.riding else []
     if shown.seconds is None:
         time = "not encoded"
     else:
         time = f"{shown.seconds:.1f} s" + (f" for {shown.prompts} prompts" if shown.prompts > 1 else "")
-    return [*riding, ("cache", shown.cache), ("encoded in", time)]
+    return [*riding, ("cache", shown.cache), ("encode", time)]
 
 
 def thumbnails(item: Prepared | Keyframe) -> list[Image.Image]:

@@ -41,14 +41,17 @@ def preview_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
 def _preview_same(asks: Sequence[Ask], numbers: Sequence[int]) -> list[Encoded]:
     """All with the same references, which are laid out once."""
     prompts, references = [asks[i].prompt for i in numbers], asks[numbers[0]].references
-    check_texts(prompts)
-    laid_out = lay_out_each(prompts, references_of(references))
+    for number, prompt in zip(numbers, prompts, strict=True):
+        with told_which(number, len(asks)):
+            check_texts([prompt])
+    each = lay_out_each(prompts, references_of(references))
     found = []
-    for number, presentation in zip(numbers, laid_out, strict=True):
+    for number, presentation in zip(numbers, each, strict=True):
         clip = asks[number].clip
         with told_which(number, len(asks)):
             sequence = tokenize(presentation, tokenizer_of(clip))
-        shown = Shown(presentation, sequence, forecast(clip, presentation, sequence), remark=_remark(clip))
+        cache = forecast(clip, presentation, sequence, asks[number].digests)
+        shown = Shown(presentation, sequence, cache, remark=_remark(clip))
         found.append(previewed(shown))
     return found
 

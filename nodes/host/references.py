@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -21,6 +21,7 @@ from ...encoder.pixels import SAMPLE_STRIDE, SAMPLES_PER_SECOND, TEMPORAL_PATCH
 from ..chains import AudioItem, ImageItem, Reference, VideoItem
 from ..colours import RGB
 from .images import WHITE, checked, each, to_image
+from .known_pictures import Source
 from .outline import blank, little
 from .reference_limits import check_aspect, check_counts, check_together
 from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames, used_indices
@@ -53,7 +54,8 @@ class Given:
 @dataclass(frozen=True, eq=False)
 class Prepared:
     """One reference. pixels: uint8 [H, W, 3], [T, H, W, 3], or None for sound; sound: ComfyUI audio or None. small: of
-    an outline, whose pixels are blank: what each vision block shows, in little, uint8 [blocks, h, w, 3]."""
+    an outline, whose pixels are blank: what each vision block shows, in little, uint8 [blocks, h, w, 3]. source: what
+    its vision blocks are made of."""
 
     kind: str  # "image", "video", "audio"
     where: str
@@ -63,6 +65,7 @@ class Prepared:
     timestamp: float | None = None
     given: Given | None = None
     small: torch.Tensor | None = None
+    source: Source | None = None
 
 
 def resolve_target(width: float, height: float, length: float) -> Target:
@@ -119,7 +122,10 @@ def prepare(
         if isinstance(item, ImageItem):
             prepared += _images(item, target, size_mode, background, outlines)
         elif isinstance(item, VideoItem):
-            prepared.append(_video_outline(item, count, background) if outlines else _video(item, count, background))
+            made = _video_outline(item, count, background) if outlines else _video(item, count, background)
+            blocks = math.ceil(count / (SAMPLE_STRIDE * TEMPORAL_PATCH))
+            how = (count, item.fps, background)
+            prepared.append(replace(made, source=Source(item.frames, "video", how, blocks)))
         else:
             checked_waveform(item.audio, item.where)
             prepared.append(Prepared("audio", item.where, sound=item.audio, vision_only=item.vision_only))
@@ -150,8 +156,11 @@ def _images(item: ImageItem, target: Target, size_mode: str, background: RGB, ou
     pictures = checked(item.pixels, item.where) if outlines else each(item.pixels, item.where, background)
     numbers = [""] if len(pictures) == 1 else [f", {i} of {len(pictures)}" for i in range(1, len(pictures) + 1)]
     return [
-        _image(picture, item, item.where + number, target, size_mode, background if outlines else None)
-        for picture, number in zip(pictures, numbers, strict=True)
+        replace(
+            _image(picture, item, item.where + number, target, size_mode, background if outlines else None),
+            source=Source(item.pixels, "image", (i, size_mode, target, background), 1),
+        )
+        for i, (picture, number) in enumerate(zip(pictures, numbers, strict=True))
     ]
 
 

@@ -10,12 +10,14 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 
 from ...encoder import CheckpointReport
+from ...encoder.pixels import FPS
 from ...encoder.prompt_notes import PromptNote, prompt_notes
 from ...encoder.tokens import TokenSequence, describe_tokens
 from . import provenance
 from .clip import H3Clip
 from .local_computing import OFFICIAL
 from .readers import forecast
+from .reference_limits import MOST_VIDEO_FRAMES
 from .references import Target
 from .request_cache import identity_of
 from .shown import Shown
@@ -126,12 +128,16 @@ def noted(notes: Sequence[PromptNote]) -> list[str]:
 
 
 def about_target(target: Target, width: int, height: int, length: int) -> list[str]:
-    """What was changed to fit the model's grid; nothing when nothing was."""
+    """What was changed to fit the model's grid, and a length beyond those it was trained with."""
     lines = []
     if (target.width, target.height) != (width, height):
         lines.append(f"size {width}x{height} became {target.width}x{target.height}: multiples of 32")
     if target.frames != length:
         lines.append(f"length {length} became {target.frames}: 17k + 5 frames")
+    if target.frames > MOST_VIDEO_FRAMES:
+        lines.append(
+            f"length {target.frames} is beyond the trained {MOST_VIDEO_FRAMES} frames ({MOST_VIDEO_FRAMES / FPS:.0f} s)"
+        )
     return lines
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ...encoder.geometry import AUDIO_LATENTS_PER_SECOND, latent_frames
-from ...encoder.pixels import FACTOR, FPS, image_size
+from ...encoder.pixels import FACTOR, FPS, SAMPLE_STRIDE, image_size, video_size
 from .reference_limits import MOST_PICTURES, MOST_REFERENCES
 from .references import Prepared, sampled_size, soundtrack_of
 
@@ -22,6 +22,7 @@ TIMED = "timed, which is no released form"
 VIDEO_RULE_LINE = "videos by ComfyUI's rule: cut to the length asked for and to 17k + 5 frames, never enlarged"
 MARKERS = 2  # of a vision block
 PACE = 0.05  # how far the times of frames may be off their rate
+NOTABLE = 0.15  # part of the pixels; what sides become multiples of 32 by is less
 STEREO = 2  # rows of tokens for each latent frame of a sound
 
 
@@ -103,9 +104,30 @@ def facts_of(said: Sequence[Said], prepared: Sequence[Prepared]) -> list[str]:
     return lines + ([VIDEO_RULE_LINE] if any(r.kind == "video" for r in prepared) else [])
 
 
-def riding_tokens(said: Sequence[Said]) -> int:
-    """Of all references together, in every sampling step."""
-    return sum(each.cost or 0 for each in said)
+def riding(said: Sequence[Said]) -> str:
+    """What all references together add to every sampling step; "" without any."""
+    if not said:
+        return ""
+    costs = [each.cost for each in said if each.cost is not None]
+    return f"{sum(costs):,} tokens" if costs else "none: no latent"
+
+
+def about_sizes(prepared: Sequence[Prepared]) -> list[str]:
+    """One line of all that the encoder sees much smaller or larger than it arrived, and by how much."""
+    found = [(label, _area(r) / (r.given.width * r.given.height)) for label, _, r in _labelled(prepared) if r.given]
+    pixels = [(label, part) for label, part in found if not label.startswith("Audio")]
+    smaller = ", ".join(f"{label} to {100 * part:.2g} %" for label, part in pixels if part < 1 - NOTABLE)
+    larger = ", ".join(f"{label} to {part:.2g} times" for label, part in pixels if part > 1 + NOTABLE)
+    lines = [f"shrunk: {smaller} of the pixels that arrived"] if smaller else []
+    return lines + ([f"enlarged: {larger} the pixels that arrived"] if larger else [])
+
+
+def _area(reference: Prepared) -> int:
+    """Pixels of one picture or frame, as the encoder sees it."""
+    shape = reference.pixels.shape
+    frames = len(range(0, shape[0], SAMPLE_STRIDE))
+    height, width = image_size(*shape[:2]) if reference.kind == "image" else video_size(frames, *shape[1:3])
+    return height * width
 
 
 def _labelled(prepared: Sequence[Prepared]) -> Iterator[tuple[str, str, Prepared]]:
