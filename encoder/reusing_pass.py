@@ -16,7 +16,7 @@ from torch import nn
 
 from .cache.content import block_digests, token_keys
 from .cache.prefix_tree import Branch, chain
-from .cache.prefixes import Node, PrefixUse, kept_bytes, pinned_bytes
+from .cache.prefixes import Node, PrefixUse, kept_bytes, pass_identity, pinned_bytes
 from .config import EncoderConfig
 from .decoder import EmbeddedSequence
 from .encode_pass import EncodePass, Request
@@ -42,7 +42,7 @@ class ReusingPass(EncodePass):
     ):
         super().__init__(tree, config, requests, device, dtype, "per_reference", lend_once)
         self.store = prefixes.store
-        self.identity = (prefixes.identity, str(dtype), len(tree.language_model.layers))
+        self.identity = pass_identity(prefixes, dtype, len(tree.language_model.layers))
         self._mark = self.store.open()
         digests = [{m: block_digests(p) for m, p in request.patches.items() if p} for request in requests]
         keys = [token_keys(r.ids, self.blocks[i], digests[i]) for i, r in enumerate(requests)]

@@ -19,7 +19,9 @@ class H3TEExtension(ComfyExtension):
         from .reference_image import ReferenceImage
         from .reference_video import ReferenceVideo
         from .save_conditioning import SaveConditioning
+        from .show_presentation import ShowPresentation
 
         encode = [EncodeReferences, ReferenceImage, ReferenceVideo, ReferenceAudio, EncodeKeyframes, KeyframeNode]
+        shown = [ShowPresentation]
         kept = [SaveConditioning, LoadConditioning, ClearCaches]
-        return [LoadTextEncoder, *encode, *kept, EncoderOptionsNode, CheckpointDoctor]
+        return [LoadTextEncoder, *encode, *shown, *kept, EncoderOptionsNode, CheckpointDoctor]

@@ -27,6 +27,7 @@ import setup
 
 NAMES = (
     "load", "unpack", "stream", "plan", "depth", "encode", "host", "growth", "startup", "prefix", "store", "parallel",
+    "preview",
 )  # fmt: skip
 
 

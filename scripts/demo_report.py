@@ -15,7 +15,6 @@ from demo_claims import Claim, probed
 from demo_requests import REQUESTS
 from given_checkpoint import Checkpoint
 from pack import h3te_module
-from presentation_picture import draw_presentation
 from safetensors.torch import save_file
 
 TITLES = {
@@ -49,11 +48,14 @@ def keep_conditioning(server, results: Path) -> None:
 def draw(checkpoint: Checkpoint, results: Path) -> None:
     """Pictures of the presentations, as the model reads them."""
     tokens, presentation = h3te_module("encoder.tokens"), h3te_module("encoder.presentation")
+    picture = h3te_module("encoder.presentation_picture")
     tokenizer = tokens.H3Tokenizer.from_folder(checkpoint.tokenizer)
     for request in REQUESTS:
         shown = presentation.present(request.prompt, demo_requests.references(request))
         sequence = tokens.tokenize(shown, tokenizer)
-        draw_presentation(request.title, shown, sequence, results / f"presentation_{request.name}.png")
+        sheet = picture.Sheet(request.title, shown, sequence, thumbs=picture.seen_pictures(shown))
+        drawn = picture.draw(sheet)
+        _replace(results / f"presentation_{request.name}.png", lambda path, page=drawn: page.save(path, format="PNG"))
 
 
 def write(results: Path, checkpoint: Checkpoint, claims: Sequence[Claim], host: str, seconds: float) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 sys.path.append(str(layout.ROOT / "benchmarks"))
 import bench_growth
+import bench_preview
 import bench_startup
 import charts
 import measure_growth
@@ -103,3 +104,19 @@ def test_startup_targets_are_the_projects_own(change, missed):
     targets = bench_startup.targets_of([FOUND | change])
     assert [met for met, _ in targets] == [i != missed for i in range(4)]
     assert ", ".join(change.get("packages", [])) in bench_startup.lines([FOUND | change])[0]
+
+
+# preview
+
+
+def previewed(**seconds) -> dict:
+    taken = dict.fromkeys(("match", "max", "official", "none"), 0.4) | seconds
+    return {"first_seconds": 0.9, "seconds": taken, "tokens": dict.fromkeys(taken, 5000)}
+
+
+@pytest.mark.parametrize("slow", ["match", "max", "official", "none", None])
+def test_preview_has_a_target_in_every_size_mode(slow):
+    found = [previewed(**({slow: 1.1} if slow else {})) for _ in range(3)]
+    targets = bench_preview.targets_of(found)
+    assert [met for met, _ in targets] == [mode != slow for mode in ("match", "max", "official", "none")]
+    assert "the first of a process 0.90 s" in bench_preview.lines(found)[0]

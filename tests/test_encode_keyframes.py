@@ -31,7 +31,7 @@ def encode(comfy, tiny_clip):  # noqa: F811
 
     def run(prompt="", clip=tiny_clip, **inputs):
         output = EncodeKeyframes.execute(clip=clip, prompt=prompt, **{**SIZE, **inputs})
-        outputs = [value for (value,) in output.args]
+        outputs = [value for (value,) in output.args[:6]]
         ((cond, extras),) = outputs[0]
         return {"cond": cond, **extras}, outputs, output.ui["text"][0]
 
@@ -256,7 +256,7 @@ def test_canvas_that_the_encoder_cannot_see_is_refused_by_the_pictures_shown(enc
 def test_list_of_prompts_shares_keyframes_and_their_latents(encode, encode_list):
     vae, first = SeeingVAE(), picture(1)
     outputs, text = encode_list(prompt=["a fox", "a hen", "an owl"], vae=[vae], first_frame=[first])
-    assert [len(output) for output in outputs] == [3] * 6
+    assert [len(output) for output in outputs] == [3] * 7
     assert len(vae.seen) == 1
     for prompt, conditioning in zip(("a fox", "a hen", "an owl"), outputs[0], strict=True):
         alone, _, _ = encode(prompt, vae=StandInVAE(), first_frame=first)

@@ -24,7 +24,7 @@ def encode(comfy, tiny_clip):  # noqa: F811
 
     def run(prompt="", clip=tiny_clip, **inputs):
         output = EncodeReferences.execute(clip=clip, prompt=prompt, **{**SIZE, **inputs})
-        (conditioning,), (latent,), (presentation,) = output.args
+        (conditioning,), (latent,), (presentation,), _ = output.args
         return conditioning, latent["samples"], presentation, output.ui["text"][0]
 
     return run

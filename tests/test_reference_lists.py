@@ -23,7 +23,7 @@ def encode_list(comfy, tiny_clip):  # noqa: F811
 def test_list_of_prompts_gives_a_list_of_everything(encode, encode_list):  # noqa: F811
     prompts = ["a fox", "a <Picture 1>", ""]
     images = {"ref_image_0": [picture(1)]}
-    (positive, latents, shown), said = encode_list(prompt=prompts, vae=[StandInVAE()], ref_images=images)
+    (positive, latents, shown, _), said = encode_list(prompt=prompts, vae=[StandInVAE()], ref_images=images)
     assert len(positive) == len(latents) == len(shown) == 3
     for prompt, conditioning, text in zip(prompts, positive, shown, strict=True):
         alone, _, alone_text, _ = encode(prompt, vae=StandInVAE(), ref_images={"ref_image_0": picture(1)})
@@ -38,7 +38,7 @@ def test_list_of_chains_gives_each_prompt_its_own(encode_list):
     from h3te.nodes.chains import ImageItem
 
     chains = [(ImageItem(picture(1)),), (ImageItem(picture(2)), ImageItem(picture(3)))]
-    (positive, _, _), said = encode_list(prompt=["a fox"], vae=[StandInVAE()], references=chains)
+    (positive, *_), said = encode_list(prompt=["a fox"], vae=[StandInVAE()], references=chains)
     assert [len(refs(conditioning)) for conditioning in positive] == [1, 2]
     assert "2: Picture 2 = reference image" in said
 

@@ -103,13 +103,13 @@ def on_chain(names: str) -> tuple:
     return {} if chain is None else {"references": chain}
 
 
-def encode(clip, prompt, sockets: str, chain: str, mode: str, vae: bool, audio_vae: bool, length: int):
+def encode(clip, prompt, sockets: str, chain: str, mode: str, vae: bool, audio_vae: bool, length: int, **more):
     from h3te.nodes.encode_references import EncodeReferences
 
     return EncodeReferences.execute(
         clip=clip, prompt=prompt, width=WIDTH, height=HEIGHT, length=length, ref_image_size=mode,
         vae=rules.CellVAE() if vae else None, audio_vae=StandInAudioVAE() if audio_vae else None,
-        **on_sockets(sockets), **on_chain(chain),
+        **on_sockets(sockets), **on_chain(chain), **more,
     )  # fmt: skip
 
 
@@ -146,6 +146,9 @@ def test_conditioning_is_what_the_rules_say(tiny_clip, sockets, chain, mode, vae
     shapes = [tuple(part.shape) for part in output.args[1][0]["samples"].tensors]
     assert shapes == [(1, 24, steps, HEIGHT // 16, WIDTH // 16), (1, 32, 2, sounding)]
     assert labels_of(output.args[2][0]) == rules.expected_labels(request, length) + PROMPT
+    preview = encode(tiny_clip, PROMPT, sockets, chain, mode, vae, audio_vae, length, preview_only=True)
+    assert preview.args[2] == output.args[2]
+    assert f"{len(direct.token_ids)} tokens in all" in preview.ui["text"][0]
 
 
 def labels_of(presentation: str) -> str:
@@ -165,7 +168,7 @@ def test_there_are_enough_cases_and_every_pair_of_kinds_in_both_orders():
 def test_prompts_of_a_list_give_what_each_gives_alone(tiny_clip, chain):
     prompts = ["", "a fox", "a fox <d>hi</d> <Picture 1>"]
     asked = {"mode": "match", "vae": True, "audio_vae": True, "length": 39}
-    together = encode([tiny_clip], prompts, "", chain, **asked).args
+    together = encode([tiny_clip], prompts, "", chain, **asked).args[:3]
     assert [len(values) for values in together] == [3, 3, 3]
     for prompt, conditioning, latent, text in zip(prompts, *together, strict=True):
         alone = encode(tiny_clip, prompt, "", chain, **asked).args

@@ -198,7 +198,7 @@ def unlink_vae_decode(workflow: dict) -> None:
 @pytest.mark.parametrize(
     ("plant", "said"),
     [
-        (lambda w: node_of(w, "H3TEEncodeKeyframes")["widgets_values"].pop(), "saved are 6 values"),
+        (lambda w: node_of(w, "H3TEEncodeKeyframes")["widgets_values"].pop(), "saved are 7 values"),
         (lambda w: node_of(w, "BasicScheduler")["widgets_values_named"].update(scheduler="magic"), "scheduler cannot"),
         (lambda w: node_of(w, "BasicScheduler")["widgets_values_named"].update(steps=0), "steps cannot be 0"),
         (lambda w: node_of(w, "PrimitiveBoolean")["widgets_values_named"].update(value="no"), "value cannot be 'no'"),

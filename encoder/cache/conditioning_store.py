@@ -68,6 +68,13 @@ class ConditioningStore:
         self._memory.put(key, HeldEntry(stored, identity_key, time.time_ns()), self._budget("ram"))
         return stored, "disk"
 
+    def holds(self, key: str, *, disk: bool = True) -> Literal["ram", "disk"] | None:
+        """Where `get` would look first; nothing is read, and nothing counts as used by it."""
+        _check_key(key)
+        if key in self._memory.entries():
+            return "ram"
+        return "disk" if disk and self._disk is not None and self._disk.holds(key) else None
+
     def put(
         self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping, *, disk: bool = True
     ) -> bool:

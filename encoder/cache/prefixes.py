@@ -31,6 +31,11 @@ class PrefixUse:
     identity: str
 
 
+def pass_identity(use: PrefixUse, dtype: torch.dtype, layers: int) -> Hashable:
+    """Under which a pass of so many layers keeps sequences."""
+    return use.identity, str(dtype), layers
+
+
 def kept_bytes(config: TextConfig, tokens: int, dtype: torch.dtype, layers: int = 50) -> int:
     """Bytes that keeping `tokens` takes: keys and values of `layers` layers (of all, where the model has fewer), hidden
     states, keys by content."""

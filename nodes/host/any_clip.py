@@ -14,31 +14,39 @@ from typing import Any
 from ..prompt_lists import told_which
 from . import report
 from .clip import H3Clip
+from .shown import Shown
 from .tree import WRAPPER
 from .turns import turns
+
+HOSTS_RULE = "drawn as released; ComfyUI's own H3 text encoder sees clips of over 12.5 s at another size"
 
 
 @dataclass(frozen=True, eq=False)
 class Ask:
     """One request. references: `{"images": [...]}` or `{"minimax_ref_items": [...]}`, the keyword of `CLIP.tokenize`;
-    asks that hold the very same mapping are presented once."""
+    asks that hold the very same mapping are presented once. digests: of their vision blocks, for a preview, None where
+    they are not known."""
 
     clip: Any
     prompt: str
     references: Mapping[str, Any]
+    digests: Mapping[str, Sequence[bytes]] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Encoded:
-    """CONDITIONING, what the encoder read, and lines about the run. `notes`: short memory, a prompt in vain; `facts`:
-    what it came from, {} for a CLIP of ComfyUI's own."""
+    """CONDITIONING (None of a preview), what the encoder read, and lines about the run. `notes`: short memory, a prompt
+    in vain; `facts`: what it came from, {} for a CLIP of ComfyUI's own; `shown`: for a picture, None where a CLIP of
+    ComfyUI's own does not say what it read."""
 
-    conditioning: list
+    conditioning: list | None
     presentation: str
     notes: list[str]
     summary: str
     details: list[str]
     facts: Mapping[str, Any] = field(default_factory=dict)
+    shown: Shown | None = None
+    seconds: float | None = None
 
 
 def encode_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
@@ -46,14 +54,14 @@ def encode_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
     own cannot show; of several asks, it says which."""
     for number, ask in enumerate(asks):
         with told_which(number, len(asks)):
-            _check(ask, node)
+            check(ask, node)
     done: dict[int, Encoded] = {}
-    for numbers in _alike(asks, range(len(asks)), "clip"):
+    for numbers in alike(asks, range(len(asks)), "clip"):
         done |= zip(numbers, _encode(asks, numbers), strict=True)
     return [done[i] for i in range(len(asks))]
 
 
-def _alike(asks: Sequence[Ask], numbers: Sequence[int], name: str) -> list[list[int]]:
+def alike(asks: Sequence[Ask], numbers: Sequence[int], name: str) -> list[list[int]]:
     """Those of `numbers` apart whose asks hold the very same object under `name`."""
     found: dict[int, list[int]] = {}
     for number in numbers:
@@ -78,7 +86,7 @@ def _tokens(asks: Sequence[Ask], numbers: Sequence[int]) -> list[Any]:
     clip, made = asks[numbers[0]].clip, {}
     if not isinstance(clip, H3Clip):
         return [_tokens_of(asks, i, asks[i].references) for i in numbers]
-    for same in _alike(asks, numbers, "references"):
+    for same in alike(asks, numbers, "references"):
         made |= zip(same, _tokens_each(clip, asks, same), strict=True)
     return [made[i] for i in numbers]
 
@@ -111,10 +119,13 @@ def _told(clip: Any, tokens: Any, conditioning: list, seconds: float, prompts: i
     summary = report.summary(clip, tokens, seconds, prompts)
     notes = report.about_memory(clip) + report.about_prompt(tokens)
     facts = report.facts(clip, tokens)
-    return Encoded(conditioning, report.presentation_text(tokens), notes, summary, report.details(clip, tokens), facts)
+    text, details = report.presentation_text(tokens), report.details(clip, tokens)
+    shown = report.shown(clip, tokens, seconds, prompts)
+    return Encoded(conditioning, text, notes, summary, details, facts, shown, seconds)
 
 
-def _check(ask: Ask, node: str) -> None:
+def check(ask: Ask, node: str) -> None:
+    """Raises ValueError naming `node` for a CLIP of another model, and for what ComfyUI's own cannot show."""
     clip = ask.clip
     if isinstance(clip, H3Clip):
         return

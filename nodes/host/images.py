@@ -29,7 +29,7 @@ def to_rgb(
 ) -> torch.Tensor:
     """IMAGE [B, H, W, C] -> uint8 [B, H, W, 3] on the CPU, or those pictures that `picks` names, in ascending order.
     Stop is heeded before each. Raises ValueError naming `where`."""
-    image = _checked(image, where)
+    image = checked(image, where)
     picks = range(len(image)) if picks is None else picks
     if image.dtype == torch.uint8 and image.shape[-1] == _RGB and list(picks) == list(range(len(picks))):
         return to_uint8(image[: len(picks)], 4, where)  # as it is, without a copy
@@ -56,7 +56,8 @@ def to_rgb_logged(image: torch.Tensor, where: str) -> torch.Tensor:
     return to_rgb(image, where)
 
 
-def _checked(image: Any, where: str) -> torch.Tensor:
+def checked(image: Any, where: str) -> torch.Tensor:
+    """The same IMAGE. Raises ValueError naming `where` for what is none."""
     if not isinstance(image, torch.Tensor):
         got, fix = type(image).__name__, "Connect an image output."
     elif image.dim() == 3:
@@ -71,7 +72,7 @@ def _checked(image: Any, where: str) -> torch.Tensor:
 
 
 def _on(frame: torch.Tensor, background: RGB) -> torch.Tensor:
-    """RGBA [H, W, 4] -> float RGB [H, W, 3] on the colour."""
+    """RGBA [.., H, W, 4] -> float RGB [H, W, 3] on the colour."""
     frame = to_image(frame) if frame.dtype == torch.uint8 else frame.float()
     alpha = frame[..., 3:].clamp(0, 1)
     return frame[..., :3] * alpha + torch.tensor(background) / 255 * (1 - alpha)
@@ -114,7 +115,7 @@ def size_of(image: torch.Tensor, where: str) -> tuple[int, int]:
 
 
 def _only(image: torch.Tensor, where: str) -> torch.Tensor:
-    if len(_checked(image, where)) != 1:
+    if len(checked(image, where)) != 1:
         raise ValueError(
             f"{where}: expected one picture, got a batch of {len(image)}. Pick one with Get Image from Batch "
             "(ImageFromBatch)."

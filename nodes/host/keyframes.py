@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -19,7 +19,9 @@ from ...encoder.pixels import FPS, MAX_ASPECT
 from ..chains import KeyframeItem
 from ..colours import RGB
 from .images import WHITE, single, size_of, to_image
+from .known_pictures import Source
 from .latents import encode_pixels
+from .outline import blank, reduced, thinned
 from .progress import told
 from .references import MAX_SIDE, Target, resolve_target
 
@@ -28,12 +30,17 @@ CANVASES = ("given", "first image")
 
 @dataclass(frozen=True, eq=False)
 class Keyframe:
-    """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it."""
+    """A fitted picture, uint8 [H, W, 3], at a frame of the target; `show`: the text encoder sees it. given: width and
+    height that arrived; small: of an outline, whose pixels are blank: the fitted picture in little, uint8 [1, h, w, 3];
+    source: what its vision block is made of."""
 
     frame: int
     pixels: torch.Tensor
     show: bool
     where: str = "keyframe"
+    given: geometry.Size | None = None
+    small: torch.Tensor | None = None
+    source: Source | None = None
 
 
 def canvas_target(canvas: str, items: Sequence[KeyframeItem], width: int, height: int, length: int) -> Target:
@@ -65,9 +72,11 @@ def _by(size: geometry.Size) -> str:
     return f"{size[0]}x{size[1]}"
 
 
-def fit_keyframes(items: Sequence[KeyframeItem], target: Target, background: RGB = WHITE) -> list[Keyframe]:
+def fit_keyframes(
+    items: Sequence[KeyframeItem], target: Target, background: RGB = WHITE, outlines: bool = False
+) -> list[Keyframe]:
     """Each picture on the canvas at its frame, in the order given. Raises ValueError naming the socket, or both
-    sockets of two keyframes at one frame."""
+    sockets of two keyframes at one frame. outlines: sizes alone, no picture is fitted."""
     taken: dict[int, str] = {}
     for item in items:
         frame = resolved_frame(item, target)
@@ -78,7 +87,12 @@ def fit_keyframes(items: Sequence[KeyframeItem], target: Target, background: RGB
             )
         taken[frame] = item.where
     _check_seen(items, target)
-    return [_fit(item, frame, i, target, background) for i, (item, frame) in enumerate(zip(items, taken, strict=True))]
+    found = []
+    for i, (item, frame) in enumerate(zip(items, taken, strict=True)):
+        made = (_outline if outlines else _fit)(item, frame, i, target, background)
+        how = (_fit_of(item, i), target.width, target.height, background, item.pad_colour)
+        found.append(replace(made, source=Source(item.pixels, "image", how, 1)))
+    return found
 
 
 def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
@@ -93,10 +107,25 @@ def _check_seen(items: Sequence[KeyframeItem], target: Target) -> None:
 
 def _fit(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
     told(f"fitting {item.where}")
-    fit = geometry.released_fit(position) if item.fit == "released" else item.fit
     pixels = single(item.pixels, item.where, background)
-    fitted = geometry.fit_keyframe(pixels, target.width, target.height, fit, where=item.where, colour=item.pad_colour)
-    return Keyframe(frame, fitted, item.show, item.where)
+    fitted = _fitted(pixels, item, position, (target.width, target.height))
+    return Keyframe(frame, fitted, item.show, item.where, size_of(item.pixels, item.where))
+
+
+def _outline(item: KeyframeItem, frame: int, position: int, target: Target, background: RGB) -> Keyframe:
+    given, size = size_of(item.pixels, item.where), (target.width, target.height)
+    thin = thinned(item.pixels[0], *reduced(size))
+    small = _fitted(single(thin[None], item.where, background), item, position, reduced(size))
+    return Keyframe(frame, blank(*size), item.show, item.where, given, small[None])
+
+
+def _fitted(pixels: torch.Tensor, item: KeyframeItem, position: int, size: geometry.Size) -> torch.Tensor:
+    fit = _fit_of(item, position)
+    return geometry.fit_keyframe(pixels, *size, fit, where=item.where, colour=item.pad_colour)
+
+
+def _fit_of(item: KeyframeItem, position: int) -> str:
+    return geometry.released_fit(position) if item.fit == "released" else item.fit
 
 
 def resolved_frame(item: KeyframeItem, target: Target) -> int:
@@ -127,8 +156,8 @@ def _frame_at(second: float, where: str, target: Target) -> int:
 
 
 def shown_images(keyframes: Iterable[Keyframe]) -> list[torch.Tensor]:
-    """What `CLIP.tokenize(images=)` of every H3 CLIP reads: IMAGE [1, H, W, 3] each."""
-    return [to_image(keyframe.pixels)[None] for keyframe in keyframes if keyframe.show]
+    """What `CLIP.tokenize(images=)` of every H3 CLIP reads: IMAGE [1, H, W, 3] each; of outlines their blank pixels."""
+    return [(to_image(k.pixels) if k.small is None else k.pixels)[None] for k in keyframes if k.show]
 
 
 def keyframe_blocks(keyframes: Iterable[Keyframe], vae: Any) -> list[dict[str, Any]]:

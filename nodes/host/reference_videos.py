@@ -40,9 +40,13 @@ def count_used(item: VideoItem, target_frames: int) -> int:
 
 def used_frames(item: VideoItem, count: int, background: RGB) -> torch.Tensor:
     """The first `count` frames at 24 fps, at the video's own size: uint8 [count, H, W, 3]."""
-    source = item.frames[: reach(item.fps, count)]
-    indices = resample_indices(len(source), item.fps, where=item.where)[:count]
-    return to_rgb(source, item.where, background, indices)
+    return to_rgb(item.frames[: reach(item.fps, count)], item.where, background, used_indices(item, count))
+
+
+def used_indices(item: VideoItem, count: int) -> list[int]:
+    """Which source frame each of the first `count` frames at 24 fps is."""
+    reached = len(item.frames[: reach(item.fps, count)])
+    return resample_indices(reached, item.fps, where=item.where)[:count]
 
 
 def frames_given(item: VideoItem) -> int:

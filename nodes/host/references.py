@@ -2,27 +2,30 @@
 
 Contract: within the limits of the released model; prepared once by the rules of encoder/geometry.py (LANCZOS on uint8);
 encoder and VAE get the same pixels. Videos follow ComfyUI's rule: cut to the target's length and to 17k + 5 frames,
-never enlarged; a sound is used whole. Errors name the socket.
+never enlarged; a sound is used whole. Errors name the socket. An outline (`outlines=True`) is the same without pixels:
+what is asked for is known from sizes, and nothing is resized.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
 import torch
 
 from ...encoder import geometry
-from ...encoder.pixels import SAMPLE_STRIDE, SAMPLES_PER_SECOND
+from ...encoder.pixels import SAMPLE_STRIDE, SAMPLES_PER_SECOND, TEMPORAL_PATCH
 from ..chains import AudioItem, ImageItem, Reference, VideoItem
 from ..colours import RGB
-from .images import WHITE, each, to_image
+from .images import WHITE, checked, each, to_image
+from .known_pictures import Source
+from .outline import blank, little
 from .progress import told
 from .reference_limits import check_aspect, check_counts, check_together
-from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames
+from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames, used_indices
 from .stop import heed_stop
 
 MAX_SIDE = 16384  # ComfyUI's own limits of width, height and length
@@ -51,7 +54,9 @@ class Given:
 
 @dataclass(frozen=True, eq=False)
 class Prepared:
-    """One reference. pixels: uint8 [H, W, 3], [T, H, W, 3], or None for sound; sound: ComfyUI audio or None."""
+    """One reference. pixels: uint8 [H, W, 3], [T, H, W, 3], or None for sound; sound: ComfyUI audio or None. small: of
+    an outline, whose pixels are blank: what each vision block shows, in little, uint8 [blocks, h, w, 3]. source: what
+    its vision blocks are made of."""
 
     kind: str  # "image", "video", "audio"
     where: str
@@ -60,6 +65,8 @@ class Prepared:
     vision_only: bool = False
     timestamp: float | None = None
     given: Given | None = None
+    small: torch.Tensor | None = None
+    source: Source | None = None
 
 
 def resolve_target(width: float, height: float, length: float) -> Target:
@@ -103,18 +110,23 @@ def _image_item(value: Any, where: str) -> ImageItem:
     return ImageItem(value.get("image") if marked else value, vision_only=marked, where=where)
 
 
-def prepare(items: Sequence[Reference], target: Target, size_mode: str, background: RGB = WHITE) -> list[Prepared]:
+def prepare(
+    items: Sequence[Reference], target: Target, size_mode: str, background: RGB = WHITE, outlines: bool = False
+) -> list[Prepared]:
     """Every item in order; each picture of an image batch is a reference of its own. What is too many, too long or of
-    no use is refused before any pixel is converted, as ValueError naming the socket."""
+    no use is refused before any pixel is converted, as ValueError naming the socket. outlines: sizes alone."""
     check_counts(items)
     counts = [count_used(item, target.frames) if isinstance(item, VideoItem) else 0 for item in items]
     check_together([(item.where, n) for item, n in zip(items, counts, strict=True) if n])
     prepared: list[Prepared] = []
     for item, count in zip(items, counts, strict=True):
         if isinstance(item, ImageItem):
-            prepared += _images(item, target, size_mode, background)
+            prepared += _images(item, target, size_mode, background, outlines)
         elif isinstance(item, VideoItem):
-            prepared.append(_video(item, count, background))
+            made = _video_outline(item, count, background) if outlines else _video(item, count, background)
+            blocks = math.ceil(count / (SAMPLE_STRIDE * TEMPORAL_PATCH))
+            how = (count, item.fps, background)
+            prepared.append(replace(made, source=Source(item.frames, "video", how, blocks)))
         else:
             checked_waveform(item.audio, item.where)
             prepared.append(Prepared("audio", item.where, sound=item.audio, vision_only=item.vision_only))
@@ -140,22 +152,31 @@ def checked_waveform(sound: Any, where: str) -> torch.Tensor:
     return waveform
 
 
-def _images(item: ImageItem, target: Target, size_mode: str, background: RGB) -> list[Prepared]:
+def _images(item: ImageItem, target: Target, size_mode: str, background: RGB, outlines: bool) -> list[Prepared]:
     check_aspect(item.pixels, item.where)
-    pictures = each(item.pixels, item.where, background)
+    pictures = checked(item.pixels, item.where) if outlines else each(item.pixels, item.where, background)
     numbers = [""] if len(pictures) == 1 else [f", {i} of {len(pictures)}" for i in range(1, len(pictures) + 1)]
     return [
-        _image(picture, item, item.where + number, target, size_mode)
-        for picture, number in zip(pictures, numbers, strict=True)
+        replace(
+            _image(picture, item, item.where + number, target, size_mode, background if outlines else None),
+            source=Source(item.pixels, "image", (i, size_mode, target, background), 1),
+        )
+        for i, (picture, number) in enumerate(zip(pictures, numbers, strict=True))
     ]
 
 
-def _image(pixels: torch.Tensor, item: ImageItem, where: str, target: Target, size_mode: str) -> Prepared:
+def _image(
+    pixels: torch.Tensor, item: ImageItem, where: str, target: Target, size_mode: str, background: RGB | None
+) -> Prepared:
+    """background: of an outline, whose pixels are as they arrived; None for those to prepare."""
     height, width = pixels.shape[:2]
     size = geometry.reference_image_size(width, height, size_mode, target.width, target.height)
-    told(f"resizing {where}")
-    fitted = geometry.resize(pixels, *size, where=where)
-    return Prepared("image", where, fitted, None, item.vision_only, item.timestamp, Given(width, height))
+    heed_stop()
+    if background is None:
+        told(f"resizing {where}")
+    fitted = blank(*size) if background else geometry.resize(pixels, *size, where=where)
+    small = little(pixels[None], size, where, background) if background else None
+    return Prepared("image", where, fitted, None, item.vision_only, item.timestamp, Given(width, height), small)
 
 
 def _video(item: VideoItem, count: int, background: RGB) -> Prepared:
@@ -168,6 +189,18 @@ def _video(item: VideoItem, count: int, background: RGB) -> Prepared:
     fitted = geometry.resize_frames(frames, *size, where=item.where, before_each=heed_stop)
     given = Given(width, height, frames_given(item), item.fps, item.played)
     return Prepared("video", item.where, fitted, item.soundtrack, item.vision_only, given=given)
+
+
+def _video_outline(item: VideoItem, count: int, background: RGB) -> Prepared:
+    if item.soundtrack is not None:
+        checked_waveform(item.soundtrack, soundtrack_of(item.where))
+    checked(item.frames, item.where)
+    height, width = item.frames.shape[1:3]
+    size = geometry.reference_video_size(width, height, VIDEO_RULE)
+    picks = used_indices(item, count)[:: SAMPLE_STRIDE * TEMPORAL_PATCH]  # the first frame of each block
+    small = little(item.frames, size, item.where, background, picks)
+    given = Given(width, height, frames_given(item), item.fps, item.played)
+    return Prepared("video", item.where, blank(*size, count), item.soundtrack, item.vision_only, None, given, small)
 
 
 def soundtrack_of(where: str) -> str:
@@ -183,16 +216,21 @@ def sampled_size(pixels: torch.Tensor) -> tuple[int, int]:
 
 
 def ref_items(prepared: Iterable[Prepared]) -> list[dict[str, Any]]:
-    """The references as `CLIP.tokenize(minimax_ref_items=)` of every H3 CLIP reads them."""
+    """The references as `CLIP.tokenize(minimax_ref_items=)` of every H3 CLIP reads them; of outlines as `host/outline`
+    does, whose blank pixels stay as they are."""
     items: list[dict[str, Any]] = []
     for reference in prepared:
         if reference.kind == "image":
             timed = {} if reference.timestamp is None else {"timestamp": reference.timestamp}
-            items.append({"type": "image", "data": to_image(reference.pixels)[None], **timed})
+            items.append({"type": "image", "data": _shown(reference, reference.pixels[None]), **timed})
         elif reference.kind == "audio" or reference.sound is not None:
             items.append({"type": "audio"})
         if reference.kind == "video":
             seen = reference.pixels[::SAMPLE_STRIDE]
             times = [i / SAMPLES_PER_SECOND for i in range(len(seen))]
-            items.append({"type": "video", "data": to_image(seen), "timestamps": times})
+            items.append({"type": "video", "data": _shown(reference, seen), "timestamps": times})
     return items
+
+
+def _shown(reference: Prepared, pixels: torch.Tensor) -> torch.Tensor:
+    return to_image(pixels) if reference.small is None else pixels

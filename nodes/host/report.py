@@ -5,17 +5,20 @@ Contract: plain text lines. Sizes are 10^9 bytes. Token counts come from the tok
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ...encoder import CheckpointReport
-from ...encoder.prompt_notes import prompt_notes
-from ...encoder.tokens import describe_tokens
+from ...encoder.pixels import FPS
+from ...encoder.prompt_notes import PromptNote, prompt_notes
+from ...encoder.tokens import TokenSequence, describe_tokens
 from . import node_text, provenance
 from .clip import H3Clip
 from .local_computing import OFFICIAL
 from .readers import forecast
+from .reference_limits import MOST_VIDEO_FRAMES
 from .references import Target
 from .request_cache import identity_of
+from .shown import Shown
 from .tokens import TokenBatch
 
 PROMPT_LINES = 5  # more about a prompt is in the log alone
@@ -61,10 +64,29 @@ def summary(clip: object, tokens: object, seconds: float, prompts: int = 1) -> s
     batch = _batch(tokens)
     if batch is None:
         return f"{HOST_CLIP}; {seconds:.1f} s, cache: ComfyUI's"
-    parts = ", ".join(f"{part} {count}" for part, count in batch.sequence.counts.items())
     time = f"{seconds:.1f} s" + (f" for {prompts} prompts in one pass" if prompts > 1 else "")
-    cache = "none" if batch.status is None else batch.status.text()
-    return f"{len(batch.sequence.ids)} tokens in all: {parts}; {time}, cache: {cache}"
+    return f"{counted(batch.sequence)}; {time}, cache: {_cache(batch)}"
+
+
+def counted(sequence: TokenSequence) -> str:
+    """Tokens in all and per part."""
+    parts = ", ".join(f"{part} {count}" for part, count in sequence.counts.items())
+    return f"{len(sequence)} tokens in all: {parts}"
+
+
+def _cache(batch: TokenBatch) -> str:
+    return "none" if batch.status is None else batch.status.text()
+
+
+def shown(clip: object, tokens: object, seconds: float, prompts: int = 1) -> Shown | None:
+    """For a picture of what was read; None for a CLIP of ComfyUI's own. seconds, prompts: as of `summary`."""
+    batch = _batch(tokens)
+    if batch is None:
+        return None
+    run = clip.run if isinstance(clip, H3Clip) else None
+    stages = {} if run is None else getattr(run, "seconds", {})
+    stages = stages if isinstance(stages, Mapping) else {"computing": stages}
+    return Shown(batch.presentation, batch.sequence, _cache(batch), stages, seconds, prompts)
 
 
 def details(clip: object, tokens: object) -> list[str]:
@@ -87,7 +109,11 @@ def about_memory(clip: object) -> list[str]:
 def about_prompt(tokens: object) -> list[str]:
     """What the prompt says in vain: weights, unpaired markers, references that are not given."""
     batch = _batch(tokens)
-    notes = () if batch is None else prompt_notes(batch.presentation)
+    return noted(() if batch is None else prompt_notes(batch.presentation))
+
+
+def noted(notes: Sequence[PromptNote]) -> list[str]:
+    """The first few, for a node; the log has all."""
     lines = [note.message for note in notes]
     if len(lines) > PROMPT_LINES:
         lines[PROMPT_LINES:] = [f"{len(lines) - PROMPT_LINES} more about the prompt are in the log"]
@@ -95,12 +121,16 @@ def about_prompt(tokens: object) -> list[str]:
 
 
 def about_target(target: Target, width: int, height: int, length: int) -> list[str]:
-    """What was changed to fit the model's grid; nothing when nothing was."""
+    """What was changed to fit the model's grid, and a length beyond those it was trained with."""
     lines = []
     if (target.width, target.height) != (width, height):
         lines.append(f"size {width}x{height} became {target.width}x{target.height}: multiples of 32")
     if target.frames != length:
         lines.append(f"length {length} became {target.frames}: 17k + 5 frames")
+    if target.frames > MOST_VIDEO_FRAMES:
+        lines.append(
+            f"length {target.frames} is beyond the trained {MOST_VIDEO_FRAMES} frames ({MOST_VIDEO_FRAMES / FPS:.0f} s)"
+        )
     return lines
 
 

@@ -5,7 +5,7 @@ Contract: plain text lines for report.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from ...encoder.pixels import FPS
 from ..chains import KeyframeItem
@@ -31,12 +31,26 @@ def about_canvas(items: Sequence[KeyframeItem], target: Target) -> str:
     return f"canvas {target.width}x{target.height} from {first.where} ({width}x{height}); width and height are not read"
 
 
-def describe_keyframes(keyframes: Sequence[Keyframe]) -> list[str]:
+def keyframe_facts(keyframes: Sequence[Keyframe]) -> list[str]:
     """One line: at which frame each one is, and which <Picture n>."""
     numbers = iter(range(1, len(keyframes) + 1))
-    return [f"keyframes: {'; '.join(_place(k, numbers) for k in keyframes)}"] if keyframes else []
+    places = (f"{_place(k)}, {f'<Picture {next(numbers)}>' if k.show else 'not shown'}" for k in keyframes)
+    return [f"keyframes: {'; '.join(places)}"] if keyframes else []
 
 
-def _place(keyframe: Keyframe, numbers: Iterator[int]) -> str:
-    seen = f"<Picture {next(numbers)}>" if keyframe.show else "not shown"
-    return f"{keyframe.where} at frame {keyframe.frame} ({keyframe.frame / FPS:.2f} s), {seen}"
+def described_keyframes(keyframes: Sequence[Keyframe]) -> dict[str, str]:
+    """What each <Picture n> is, by its name: where it is, and how large what arrived."""
+    shown = (k for k in keyframes if k.show)
+    return {f"Picture {i}": f"{_place(k)}; {_arrived(k)}" for i, k in enumerate(shown, 1)}
+
+
+def _place(keyframe: Keyframe) -> str:
+    return f"{keyframe.where} at frame {keyframe.frame} ({keyframe.frame / FPS:.2f} s)"
+
+
+def _arrived(keyframe: Keyframe) -> str:
+    height, width = keyframe.pixels.shape[:2]
+    given = keyframe.given
+    if given == (width, height):
+        return f"{width}x{height} as it is"
+    return f"{given[0]}x{given[1]} fitted to {width}x{height}"

@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from ...encoder.geometry import AUDIO_LATENTS_PER_SECOND, latent_frames
-from ...encoder.pixels import FACTOR, FPS, image_size
+from ...encoder.pixels import FACTOR, FPS, SAMPLE_STRIDE, image_size, video_size
 from .reference_limits import MOST_PICTURES, MOST_REFERENCES
 from .references import Prepared, sampled_size, soundtrack_of
 
@@ -21,6 +22,7 @@ TIMED = "timed, which is no released form"
 VIDEO_RULE_LINE = "videos by ComfyUI's rule: cut to the length asked for and to 17k + 5 frames, never enlarged"
 MARKERS = 2  # of a vision block
 PACE = 0.05  # how far the times of frames may be off their rate
+NOTABLE = 0.15  # part of the pixels; what sides become multiples of 32 by is less
 STEREO = 2  # rows of tokens for each latent frame of a sound
 
 
@@ -60,19 +62,72 @@ def _seen(picture: Prepared) -> int:
     return height * width // FACTOR**2 + MARKERS
 
 
-def describe_references(prepared: Sequence[Prepared], size_mode: str, vae: object, audio_vae: object) -> list[str]:
-    """One line per label: what it stands for, what arrived, what is used, tokens in every sampling step."""
-    lines = []
+@dataclass(frozen=True)
+class Said:
+    """What a label stands for. where: the socket; said: what arrived, what is used; cost: tokens in every sampling
+    step, None where the sampler is given no latent."""
+
+    label: str
+    where: str
+    said: tuple[str, ...]
+    cost: int | None
+    vision_only: bool
+
+    @property
+    def text(self) -> str:
+        if self.vision_only:
+            cost = "vision only, no latent"
+        else:
+            cost = "no latent" if self.cost is None else f"{self.cost} tokens in every sampling step"
+        return f"{self.where}: {'; '.join((*self.said, cost))}"
+
+
+def described(prepared: Sequence[Prepared], size_mode: str, vae: object, audio_vae: object) -> list[Said]:
+    """Every label in reading order."""
+    found = []
     for label, where, reference in _labelled(prepared):
         if label.startswith("Audio"):
-            said = [_about_sound(reference), _cost(reference, audio_vae, _sound_tokens(reference))]
+            said, given, tokens = [_about_sound(reference)], audio_vae, _sound_tokens(reference)
         elif reference.kind == "image":
             timed = [] if reference.timestamp is None else [f"<{reference.timestamp:.1f} seconds> ({TIMED})"]
-            said = [_about_picture(reference, size_mode), *timed, _cost(reference, vae, _picture_tokens(reference))]
+            said, given, tokens = [_about_picture(reference, size_mode), *timed], vae, _picture_tokens(reference)
         else:
-            said = [_about_video(reference), _cost(reference, vae, _video_tokens(reference))]
-        lines.append(f"{label} = {where}: {'; '.join(said)}")
+            said, given, tokens = [_about_video(reference)], vae, _video_tokens(reference)
+        cost = None if given is None or reference.vision_only else tokens
+        found.append(Said(label, where, tuple(said), cost, reference.vision_only))
+    return found
+
+
+def facts_of(said: Sequence[Said], prepared: Sequence[Prepared]) -> list[str]:
+    """One line per label: what it stands for, what arrived, what is used, tokens in every sampling step."""
+    lines = [f"{each.label} = {each.text}" for each in said]
     return lines + ([VIDEO_RULE_LINE] if any(r.kind == "video" for r in prepared) else [])
+
+
+def riding(said: Sequence[Said]) -> str:
+    """What all references together add to every sampling step; "" without any."""
+    if not said:
+        return ""
+    costs = [each.cost for each in said if each.cost is not None]
+    return f"{sum(costs):,} tokens" if costs else "none: no latent"
+
+
+def about_sizes(prepared: Sequence[Prepared]) -> list[str]:
+    """One line of all that the encoder sees much smaller or larger than it arrived, and by how much."""
+    found = [(label, _area(r) / (r.given.width * r.given.height)) for label, _, r in _labelled(prepared) if r.given]
+    pixels = [(label, part) for label, part in found if not label.startswith("Audio")]
+    smaller = ", ".join(f"{label} to {100 * part:.2g} %" for label, part in pixels if part < 1 - NOTABLE)
+    larger = ", ".join(f"{label} to {part:.2g} times" for label, part in pixels if part > 1 + NOTABLE)
+    lines = [f"shrunk: {smaller} of the pixels that arrived"] if smaller else []
+    return lines + ([f"enlarged: {larger} the pixels that arrived"] if larger else [])
+
+
+def _area(reference: Prepared) -> int:
+    """Pixels of one picture or frame, as the encoder sees it."""
+    shape = reference.pixels.shape
+    frames = len(range(0, shape[0], SAMPLE_STRIDE))
+    height, width = image_size(*shape[:2]) if reference.kind == "image" else video_size(frames, *shape[1:3])
+    return height * width
 
 
 def _labelled(prepared: Sequence[Prepared]) -> Iterator[tuple[str, str, Prepared]]:
@@ -88,12 +143,6 @@ def _labelled(prepared: Sequence[Prepared]) -> Iterator[tuple[str, str, Prepared
             yield label("Audio"), soundtrack_of(reference.where), reference
         name = {"image": "Picture", "video": "Video", "audio": "Audio"}[reference.kind]
         yield label(name), reference.where, reference
-
-
-def _cost(reference: Prepared, vae: object, tokens: int) -> str:
-    if reference.vision_only:
-        return "vision only, no latent"
-    return "no latent" if vae is None else f"{tokens} tokens in every sampling step"
 
 
 def _about_picture(reference: Prepared, size_mode: str) -> str:

@@ -17,9 +17,10 @@ import torch
 
 from ...encoder import Conditioning
 from ...encoder.cache.conditioning_store import StoredConditioning
+from ...encoder.cache.expected import expected_prefix
 from ...encoder.cache.identity import EncoderIdentity, request_key
 from ...encoder.cache.identity_records import config_values
-from ...encoder.cache.prefixes import PrefixUse, kept_bytes
+from ...encoder.cache.prefixes import PrefixUse, kept_bytes, pass_identity
 from . import caches
 from .cache_status import CacheStatus
 from .caches import CacheSettings
@@ -77,6 +78,20 @@ class RequestCache:
             store.put_on_disk(key, stored, self.identity, config_values(self._patcher.model.encoder.config))
         batch.status = CacheStatus(where, len(batch.sequence), len(batch.sequence))
         return result(stored.hidden[None], stored.token_tags)
+
+    def expected(self, read: Any) -> CacheStatus:
+        """What `answers`, or else a pass, would make of a request. read: has `sequence` and `presentation`, whose
+        patches may lack values. Prefixes of a worker are its own, and not told."""
+        encoder, count = self._patcher.model.encoder, len(read.sequence)
+        disk = self._settings.on_disk or self._recorded
+        place = caches.conditioning_store().holds(self._key(read), disk=disk) if self._keeps else None
+        if place is not None or self.prefixes is None or encoder.model is None:
+            return CacheStatus(place, count, count if place else 0)
+        use, merge = self.prefixes, encoder.config.vision.spatial_merge_size if encoder.config.vision else 1
+        identity = pass_identity(use, encoder.dtype, len(encoder.model.language_model.layers))
+        return CacheStatus(
+            None, count, expected_prefix(use.store, identity, read.sequence.ids, read.presentation, merge)
+        )
 
     def kept_bytes(self, batches: Sequence[TokenBatch]) -> int:
         """What a CPU holds of prefixes by the end of a pass, beside its activations; elsewhere it is other memory."""

@@ -52,11 +52,7 @@ def make_tokens_each(
     texts: Sequence[str], request: Mapping[str, Any], tokenizer: H3Tokenizer, word_ids: bool = False
 ) -> list[dict]:
     """The tokens of several prompts with the same references, whose pixels are prepared once."""
-    for text in texts:
-        if not isinstance(text, str):
-            raise ValueError(
-                f"{WHO}: expected one string as the prompt, got {type(text).__name__}. Connect a STRING or type it."
-            )
+    check_texts(texts)
     unknown = sorted(set(request) - KNOWN)
     if unknown:
         logger.warning("%s: %s mean nothing to MiniMax H3 and are ignored.", WHO, ", ".join(unknown))
@@ -64,6 +60,15 @@ def make_tokens_each(
         logger.warning("%s: textual inversions (%s...) are not supported; the name is read as text.", WHO, EMBEDDING)
     presentations = present_each(texts, told_each(references_of(request), "preparing pictures"))
     return [{WRAPPER: TokenBatch(each, tokenize(each, tokenizer), word_ids)} for each in presentations]
+
+
+def check_texts(texts: Sequence[Any]) -> None:
+    """Raises ValueError for a prompt that is no string."""
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{WHO}: expected one string as the prompt, got {type(text).__name__}. Connect a STRING or type it."
+            )
 
 
 def references_of(request: Mapping[str, Any]) -> list[Reference]:
