@@ -20,6 +20,8 @@ import setup
 DOCS = layout.ROOT / "web" / "docs"
 BASE = layout.OUTPUT / "help" / "base"
 VIEW = {"width": 1200, "height": 1900}
+# nothing lies over the nodes
+PLAIN = {"Comfy.Graph.CanvasMenu": False, "Comfy.Minimap.Visible": False, "Comfy.NodeBadge.NodeSourceBadgeMode": "None"}
 COLOURS = (128, 64, 40, 24)
 LARGEST = 60_000
 LONGEST = 240_000  # milliseconds
@@ -61,7 +63,7 @@ def take(host: Path, names: list[str]) -> int:
             ComfyServer(host, base=BASE, log=layout.LOGS / "help.log") as server,
             Browser(server, chromium) as browser,
         ):
-            page = browser.page(view=VIEW, Comfy__NodeBadge__NodeSourceBadgeMode="None", Comfy__Minimap__Visible=False)
+            page = browser.page(view=VIEW, **PLAIN)
             for number, name in enumerate(names or SCENES):
                 page.load({**EMPTY, "last_node_id": 100 * number})
                 picture = reduced(_shot(page, SCENES[name]))

@@ -142,7 +142,7 @@ SCENES: dict[str, Scene] = {
     ),
     "H3TECheckpointDoctor": Scene(
         {
-            "doctor": Placed("H3TECheckpointDoctor", (0, 0, 440, 158), {"text_encoder": UNFINISHED}),
+            "doctor": Placed("H3TECheckpointDoctor", (0, 0, 440, 160), {"text_encoder": UNFINISHED}),
             "table": Placed("PreviewImage", (0, 210, 440, 200)),
         },
         (("doctor", 1, "table", "images"),),
