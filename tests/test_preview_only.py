@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from h3te_tests.cache_host import load, user  # noqa: F401 (fixtures)
@@ -136,6 +138,14 @@ def test_nothing_kept_is_a_miss_without_a_look_at_the_checkpoint(run, load, monk
     clip = load().args[0]
     monkeypatch.setattr(HostTree, "identity", lambda _: pytest.fail("the checkpoint is not read to find that out"))
     assert expected(run, clip) == "would be: miss"
+
+
+def test_prefixes_of_a_worker_are_not_guessed(run, load):  # noqa: F811
+    clip, image = load().args[0], picture(7, 192, 256)
+    status(run, clip, image=image)
+    clip.patcher.model.remote = SimpleNamespace(backend="encoder")
+    assert expected(run, clip, image=image) == "would be: hit (RAM)"
+    assert expected(run, clip, image=image, prompt="other") == "would be: no hit; prefixes are the worker's"
 
 
 def test_a_clip_without_caches_says_none(run, tiny_clip):  # noqa: F811

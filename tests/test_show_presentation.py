@@ -155,8 +155,8 @@ def test_what_is_seen_much_smaller_or_larger_is_said_by_how_much(comfy):  # noqa
     sides = ((1000, 1000), (100, 100), (250, 260))
     items = [ImageItem(torch.zeros(1, h, w, 3), where=f"{w}") for h, w in sides]
     assert about_sizes(prepare(items, Target(512, 512, 22), "match", outlines=True)) == [
-        "shrunk: Picture 1 to 26 % of the pixels that arrived",
-        "enlarged: Picture 2 to 6.6 times the pixels that arrived",
+        "seen smaller than it arrived: Picture 1 at 26 % of its pixels",
+        "seen larger than it arrived: Picture 2 at 6.6 times its pixels",
     ]
 
 

@@ -18,6 +18,7 @@ from .shown import Shown
 
 NO_CLIP = "told when a text encoder is connected"
 HOSTS = "ComfyUI's"
+WORKERS = "would be: no hit; prefixes are the worker's"
 NEW_PICTURES = "told at the encode: these pictures were not encoded in this session"
 
 
@@ -29,14 +30,16 @@ def forecast(
         return NO_CLIP if clip is None else HOSTS
     if clip.caches is None:
         return "none"
+    remote = clip.patcher.model.remote is not None
     if _nothing_kept(clip):
-        return "would be: miss"
+        return WORKERS if remote else "would be: miss"
     if digests is None:
         return NEW_PICTURES
     cache = clip.cache()
     if cache.identity is None:
         return "none"
-    return f"would be: {cache.expected(Shown(with_digests(presentation, digests), sequence, '')).text()}"
+    status = cache.expected(Shown(with_digests(presentation, digests), sequence, ""))
+    return WORKERS if remote and status.hit is None else f"would be: {status.text()}"
 
 
 def _nothing_kept(clip: H3Clip) -> bool:

@@ -116,10 +116,10 @@ def about_sizes(prepared: Sequence[Prepared]) -> list[str]:
     """One line of all that the encoder sees much smaller or larger than it arrived, and by how much."""
     found = [(label, _area(r) / (r.given.width * r.given.height)) for label, _, r in _labelled(prepared) if r.given]
     pixels = [(label, part) for label, part in found if not label.startswith("Audio")]
-    smaller = ", ".join(f"{label} to {100 * part:.2g} %" for label, part in pixels if part < 1 - NOTABLE)
-    larger = ", ".join(f"{label} to {part:.2g} times" for label, part in pixels if part > 1 + NOTABLE)
-    lines = [f"shrunk: {smaller} of the pixels that arrived"] if smaller else []
-    return lines + ([f"enlarged: {larger} the pixels that arrived"] if larger else [])
+    smaller = ", ".join(f"{label} at {100 * part:.2g} %" for label, part in pixels if part < 1 - NOTABLE)
+    larger = ", ".join(f"{label} at {part:.2g} times" for label, part in pixels if part > 1 + NOTABLE)
+    lines = [f"seen smaller than it arrived: {smaller} of its pixels"] if smaller else []
+    return lines + ([f"seen larger than it arrived: {larger} its pixels"] if larger else [])
 
 
 def _area(reference: Prepared) -> int:
