@@ -75,7 +75,7 @@ class Browser:
         context = self._browser.new_context(viewport=view, service_workers="block")
         context.set_default_timeout(60_000)
         context.add_init_script(WATCH.replace("H3TE", self.ours))
-        page = ComfyPage(context.new_page(), self.server.url)
+        page = ComfyPage(context.new_page(), self.server.url, settings.get("Comfy__VueNodes__Enabled", False))
         self._guard(page, without_ours)
         page.open()
         return page
@@ -117,5 +117,5 @@ class Browser:
 
     def _note(self, page: ComfyPage, message: str) -> None:
         page.console.append(message)
-        if self.ours in message or "h3te" in message.lower():
+        if self.ours in message or "h3te:" in message:
             page.errors.append(message)

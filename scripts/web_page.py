@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from web_scripts import BOXES, CHIPS, DROP, FIELD, FIT, LINK, NODES, REMOVE, SET, TEXT, VIEW_OF
+from web_scripts import BOXES, CHIPS, DROP, FIT, LINK, MARK_FIELD, NODES, REMOVE, SET, TEXT, VIEW_OF
 
 TYPES_OF_COMFYUI = 100  # registered when the page is ready
-CHANGED = 20_000  # milliseconds until the page must have followed
+CHANGED = 10_000  # milliseconds until the page must have followed
 
 
 class ComfyPage:
-    def __init__(self, page, url: str):
-        self.page, self.url = page, url
+    def __init__(self, page, url: str, nodes2: bool = False):
+        self.page, self.url, self.nodes2 = page, url, nodes2
         self.blocked: list[str] = []  # requests that were not for the server
         self.asked: list[str] = []  # requests by scripts of ours
         self.console: list[str] = []
@@ -70,7 +70,7 @@ class ComfyPage:
           node.pos = at;
           window.app.graph.add(node);
           for (const [name, value] of Object.entries(values)) node.widgets.find((w) => w.name === name).value = value;
-          return node.id;
+          return Number(node.id);
         }"""
         return self.run(script, [kind, list(at), values])
 
@@ -94,7 +94,7 @@ class ComfyPage:
 
     def node_of(self, kind: str) -> int:
         """The id of the first node of that type."""
-        return self.run("(kind) => window.app.graph.nodes.find((node) => node.type === kind)?.id ?? null", kind)
+        return next(node["id"] for node in self.nodes() if node["type"] == kind)
 
     def nodes(self) -> list[dict]:
         return self.run(NODES)
@@ -113,6 +113,14 @@ class ComfyPage:
 
     def note(self, node: int) -> str:
         return self.run(CHIPS, node)["note"]
+
+    def wait_for_note(self, node: int, expected: str) -> None:
+        """Until the line of text behind the chips is this one. Raises AssertionError with what it is instead."""
+        script = f"([node, expected]) => ({CHIPS})(node).note === expected"
+        try:
+            self.page.wait_for_function(script, arg=[node, expected], timeout=CHANGED)
+        except Exception as error:
+            raise AssertionError(f"note of node {node}: expected {expected!r}, got {self.note(node)!r}.") from error
 
     def wait_for_chips(self, node: int, expected: list[tuple[str, str]]) -> None:
         """Until the row shows just these labels and states. Raises AssertionError with what it shows instead."""
@@ -133,8 +141,10 @@ class ComfyPage:
 
     def field(self, node: int):
         """The prompt's text field, as it is drawn."""
-        handle = self.page.evaluate_handle(FIELD, node)
-        return handle.as_element()
+        if self.nodes2:
+            return self.page.locator(f'[data-node-id="{node}"] textarea').first
+        self.run(MARK_FIELD, node)
+        return self.page.locator(f'textarea[data-h3te-field="{node}"]')
 
     def type(self, node: int, text: str) -> None:
         """Replaces the prompt by typing."""
@@ -153,7 +163,7 @@ class ComfyPage:
         self.page.wait_for_timeout(milliseconds)
 
     def fit(self, *nodes: int, scale: float | None = None) -> None:
-        """All of the graph, or these nodes, in view."""
+        """All of the graph, or these nodes, in view, with none chosen: ComfyUI cuts fields around a chosen one."""
         self.run(FIT, [list(nodes), scale])
         self.settle(800)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 NODES = """() => window.app.graph.nodes.map((node) => ({
-  id: node.id, type: node.type, title: node.title, known: node.type in window.LiteGraph.registered_node_types,
+  id: Number(node.id), type: node.type, title: node.title, known: node.type in window.LiteGraph.registered_node_types,
   inputs: (node.inputs ?? []).map((input) => [input.name, input.link ?? null]),
   widgets: (node.widgets ?? []).filter((w) => w.serialize !== false).map((w) => [w.name, w.value]),
 }))"""
 
 BOXES = """() => window.app.graph.nodes.map((node) => (
-  { id: node.id, type: node.type, box: Array.from(node.getBounding()) }))"""
+  { id: Number(node.id), type: node.type, box: Array.from(node.getBounding()) }))"""
 
 DROP = """({ name, text }) => {
   const data = new DataTransfer();
@@ -46,20 +46,21 @@ CHIPS = """(id) => {
   return { chips, note: row?.querySelector(".h3te-note")?.textContent ?? "", there: Boolean(row) };
 }"""
 
-FIELD = """(id) => {
-  const drawn = document.querySelector(`[data-node-id="${id}"] textarea`);
-  return drawn ?? window.app.graph.getNodeById(id).widgets.find((w) => w.name === "prompt").element;
+MARK_FIELD = """(id) => {
+  window.app.graph.getNodeById(id).widgets.find((w) => w.name === "prompt").element.dataset.h3teField = id;
 }"""
 
 TEXT = """(id) => {
   const drawn = document.querySelector(`[data-node-id="${id}"]`)?.innerText ?? "";
   const widgets = window.app.graph.getNodeById(id).widgets ?? [];
-  return [drawn, ...widgets.filter((w) => w.name.startsWith("$$")).map((w) => String(w.value ?? ""))].join("\\n");
+  const said = widgets.filter((w) => w.name.startsWith("$$")).map((w) => String(w.value ?? ""));
+  const read = (html) => new DOMParser().parseFromString(html, "text/html").body.textContent; // as the page sets it
+  return [drawn, ...said.map(read)].join("\\n");
 }"""
 
 FIT = """([ids, scale]) => {
   const { canvas, graph } = window.app;
-  const nodes = graph.nodes.filter((node) => !ids.length || ids.includes(node.id));
+  const nodes = graph.nodes.filter((node) => !ids.length || ids.includes(Number(node.id)));
   const boxes = nodes.map((node) => Array.from(node.getBounding()));
   if (!ids.length) boxes.push(...(graph._groups ?? []).map((group) => Array.from(group._bounding)));
   const left = Math.min(...boxes.map((b) => b[0])), top = Math.min(...boxes.map((b) => b[1]));
@@ -67,6 +68,8 @@ FIT = """([ids, scale]) => {
   const height = Math.max(...boxes.map((b) => b[1] + b[3])) - top;
   const view = canvas.canvas.getBoundingClientRect();
   const fitted = scale ?? Math.min((view.width - 140) / width, (view.height - 160) / height, 2);
+  canvas.deselectAll?.();
+  document.activeElement?.blur();
   canvas.min_font_size_for_lod = 0;
   canvas.ds.scale = fitted;
   canvas.ds.offset = [(view.width / fitted - width) / 2 - left, (view.height / fitted - height) / 2 - top];

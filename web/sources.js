@@ -10,7 +10,7 @@ import { app } from "../../scripts/app.js";
 
 const MUTED = 2;
 const BYPASSED = 4;
-const BORDER = -10; // the node id of a subgraph's own inputs
+const BORDER = "-10"; // the node id of a subgraph's own inputs; a number on older releases
 const FARTHEST = 100; // nodes on the way; more is a loop
 
 const NONE = { kind: "none" };
@@ -30,7 +30,7 @@ function follow({ node, hosts }, slot, left) {
   if (id == null) return NONE;
   const link = linkIn(node.graph, id);
   if (!link || left <= 0) return UNKNOWN;
-  if (link.origin_id === BORDER) return leave(node.graph, hosts, link.origin_slot, left);
+  if (String(link.origin_id) === BORDER) return leave(node.graph, hosts, link.origin_slot, left);
   const origin = node.graph.getNodeById(link.origin_id);
   if (!origin) return UNKNOWN;
   return output({ node: origin, hosts }, link.origin_slot, left);
@@ -58,7 +58,7 @@ function virtual(place, slot, left) {
   if (!link) return NONE;
   const origin = place.node.graph.getNodeById(link.origin_id);
   if (origin) return output({ node: origin, hosts: place.hosts }, link.origin_slot, left - 1);
-  return link.origin_id === BORDER ? leave(place.node.graph, place.hosts, link.origin_slot, left - 1) : UNKNOWN;
+  return String(link.origin_id) === BORDER ? leave(place.node.graph, place.hosts, link.origin_slot, left - 1) : UNKNOWN;
 }
 
 function enter({ node, hosts }, slot, left) {
@@ -67,7 +67,7 @@ function enter({ node, hosts }, slot, left) {
   const link = id == null ? null : linkIn(inner, id);
   if (!link) return NONE;
   const inside = [...hosts, node];
-  if (link.origin_id === BORDER) return leave(inner, inside, link.origin_slot, left - 1);
+  if (String(link.origin_id) === BORDER) return leave(inner, inside, link.origin_slot, left - 1);
   const origin = inner.getNodeById(link.origin_id);
   return origin ? output({ node: origin, hosts: inside }, link.origin_slot, left - 1) : UNKNOWN;
 }

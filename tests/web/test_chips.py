@@ -27,8 +27,8 @@ def connect(page: ComfyPage, node: int, count: int = 1) -> list[int]:
 
 
 def test_nothing_connected_is_said_in_words(page, node):
-    page.wait_for_chips(node, [])
-    assert page.note(node) == "No reference connected."
+    page.wait_for_note(node, "No reference connected.")
+    assert page.chips(node) == []
 
 
 def test_chips_follow_typing(page, node):

@@ -10,7 +10,7 @@ TO_SUBGRAPH = """(ids) => {
   const { graph, canvas } = window.app;
   const made = graph.convertToSubgraph(new Set(ids.map((id) => graph.getNodeById(id))));
   const inner = made.subgraph.nodes.find((node) => node.comfyClass === "H3TEEncodeReferences");
-  return [made.node.id, inner?.id ?? null];
+  return [Number(made.node.id), Number(inner?.id)];
 }"""
 ENTER = "(id) => window.app.canvas.setGraph(window.app.graph.getNodeById(id).subgraph)"
 
@@ -33,16 +33,16 @@ def test_a_linked_text_is_checked_and_not_changed(page, node):
     source = text_node(page, "<Picture 1> and <Picture 3>")
     page.link(source, node, "prompt")
     page.wait_for_chips(node, [("<Picture 1>", NAMED), ("<Picture 3>", LACKING)])
-    assert page.note(node) == "The prompt comes over a link: edit it there."
+    page.wait_for_note(node, "The prompt comes over a link: edit it there.")
     assert all(chip["fixed"] for chip in page.chips(node))
-    page.chip(node, "<Picture 1>").click()
+    page.chip(node, "<Picture 1>").click(force=True)  # it says that it is disabled
     assert page.prompt(node) == ""
     page.set(source, "value", "A duck.")
     page.wait_for_chips(node, [("<Picture 1>", FREE)])
     page.unlink(node, "prompt")
     page.type(node, "<Picture 1>")
     page.wait_for_chips(node, [("<Picture 1>", NAMED)])
-    assert page.note(node) == ""
+    page.wait_for_note(node, "")
 
 
 def test_a_text_that_is_computed_is_not_claimed(page, node):
@@ -51,7 +51,7 @@ def test_a_text_that_is_computed_is_not_claimed(page, node):
     page.link(text_node(page, "<Picture 3>"), joined, "string_a")
     page.link(joined, node, "prompt")
     page.wait_for_chips(node, [("<Picture 1>", FREE)])
-    assert page.note(node) == "The prompt comes over a link; its labels are not checked here."
+    page.wait_for_note(node, "The prompt comes over a link; its labels are not checked here.")
 
 
 def test_references_and_text_come_out_of_a_subgraph(page, node):

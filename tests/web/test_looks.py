@@ -68,18 +68,18 @@ def scene(open_page, mode, theme) -> tuple[ComfyPage, list[int]]:
     """Every state of a chip, a linked prompt, and nine pictures in a narrow node."""
     page = open_page(Comfy__VueNodes__Enabled=mode == "nodes2", Comfy__ColorPalette=theme)
     page.clear()
-    full = page.add("H3TEEncodeReferences", (420, 80))
+    full = page.add("H3TEEncodeReferences", (520, 80))
     source = page.add("LoadImage", (60, 80), image="rubber_duck.jpg")
     for i in range(9):
         page.link(source, full, f"ref_images.ref_image_{i}")
         page.settle(150)
     page.link(page.add("EmptyImage", (60, 460)), full, "ref_images.ref_image_8")
     page.type(full, "<Picture 1> meets <Picture 2>; <Picture 12> and <Audio 1> are missing.")
-    linked = page.add("H3TEEncodeKeyframes", (900, 80))
+    linked = page.add("H3TEEncodeKeyframes", (1040, 80))
     page.link(source, linked, "first_frame")
-    text = page.add("PrimitiveStringMultiline", (60, 640), value="From <Picture 1> to <Picture 2>.")
+    text = page.add("PrimitiveStringMultiline", (60, 700), value="From <Picture 1> to <Picture 2>.")
     page.link(text, linked, "prompt")
-    empty = page.add("H3TEEncodeKeyframes", (900, 560))
+    empty = page.add("H3TEEncodeKeyframes", (1040, 640))
     page.settle()
     return page, [full, linked, empty]
 
@@ -102,7 +102,6 @@ def test_chips_speak_chinese_on_a_chinese_page(open_page, pictures):
     page = open_page(Comfy__Locale="zh")
     page.clear()
     node = page.add("H3TEEncodeReferences", (400, 80))
-    page.settle()
-    assert page.note(node) == "尚未连接参考。"
+    page.wait_for_note(node, "尚未连接参考。")
     page.fit(node, scale=1.2)
     page.picture(pictures / "chips_zh.png")

@@ -53,7 +53,7 @@ def test_the_help_panel_shows_our_page(page, pictures):
         }""",
         node,
     )
-    page.settle(500)
+    page.fit(node, scale=0.8)  # clear of what lies at the page's edges
     page.page.locator(HELP_BUTTON).first.click()
     heading = next(line for line in (HELP / "H3TEEncodeReferences.md").read_text("utf-8").splitlines() if line)
     page.page.get_by_text(heading.lstrip("# ")).first.wait_for()

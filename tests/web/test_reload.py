@@ -10,6 +10,7 @@ import pytest
 from web_page import ComfyPage
 
 SAVED = layout.ROOT / "tests" / "saved_workflows" / "h3te_ref2va_images.json"
+EMPTY = {"last_node_id": 0, "last_link_id": 0, "nodes": [], "links": [], "groups": [], "version": 0.4}
 VALUES = {"width": 864, "height": 480, "length": 243, "ref_image_size": "official", "alpha_colour": "#102030"}
 
 
@@ -67,7 +68,7 @@ def test_a_copy_has_chips_of_its_own(page, node):
           const copied = window.app.graph.getNodeById(id).clone();
           copied.pos = [1200, 80];
           window.app.graph.add(copied);
-          return copied.id;
+          return Number(copied.id);
         }""",
         node,
     )
@@ -78,7 +79,9 @@ def test_a_copy_has_chips_of_its_own(page, node):
     page.wait_for_chips(node, [("<Picture 1>", "lacking")])
 
 
-def test_undo_takes_an_inserted_label_back(page, node):
+def test_undo_takes_an_inserted_label_back(page):
+    page.load(EMPTY)  # what is undone is of a workflow
+    node = page.add("H3TEEncodeReferences", (560, 80))
     page.link(page.add("LoadImage", (60, 80), image="rubber_duck.jpg"), node, "ref_images.ref_image_0")
     page.type(node, "A duck ")
     page.page.keyboard.press("Escape")
