@@ -12,7 +12,7 @@ from setup import enter
 from test import run_pytest
 
 HOST_FIXTURES = frozenset({"comfy", "host_server"})
-ALL_FOLDERS = ("-o", "norecursedirs=.* wide output node_modules")  # pyproject.toml leaves out tests/h3_host as well
+ALL_FOLDERS = ("-o", "norecursedirs=.* wide web output node_modules")  # pyproject.toml leaves out tests/h3_host as well
 
 
 class HostTestsOnly:
