@@ -122,5 +122,6 @@ def test_messages_of_the_table_are_those_of_the_code(readme):
     served = re.search(r'^SERVED = "([^"]+)"', written, flags=re.MULTILINE)[1]
     written = written.replace("{SERVED}", served)
     for message, _ in table[2:]:
-        parts = [part.strip() for part in re.split(r"\.\.\.|\d+ decoder layers.*|\d+ s`?$", message.strip("`")) if part.strip()]
-        assert all(part in written for part in parts), message
+        wanted = re.escape(message.strip("`").split(", got")[0]).replace(r"\.\.\.", ".*")
+        wanted = re.sub(r"\d+", r"(\\d+|\\{[^{}]*\\})", wanted)  # a number may be filled in
+        assert re.search(wanted, written), message
