@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 UNLISTED = {
     ".ci", ".gitattributes", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml",
-    "requirements-dev.txt", "requirements.txt",
+    "README_CN.md", "requirements-dev.txt", "requirements.txt",
 }  # fmt: skip
 
 
