@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,22 +34,22 @@ ROWS = {
 
 def request(pictures: int) -> tuple[Patches, int]:
     """Patches and tokens of `pictures` references and the prompt."""
-    grid = (1, HEIGHT // 16, WIDTH // 16)
-    patches = Patches(
-        torch.empty(pictures * grid[1] * grid[2], PATCH_WIDTH, device=META), torch.tensor([grid] * pictures)
-    )
-    return patches, PROMPT + pictures * (grid[1] * grid[2] // 4 + LABEL_AND_MARKERS)
+    rows, columns = HEIGHT // 16, WIDTH // 16
+    pixels = torch.empty(pictures * rows * columns, PATCH_WIDTH, device=META)
+    patches = Patches(pixels, torch.tensor([(1, rows, columns)] * pictures))
+    return patches, PROMPT + pictures * (rows * columns // 4 + LABEL_AND_MARKERS)
 
 
-@pytest.fixture
-def tree(comfy, tmp_path):  # noqa: F811
+@pytest.fixture(scope="module")
+def tree(comfy, tmp_path_factory):  # noqa: F811
     """Opens a sparse file of a format as ComfyUI's patcher sees it, for a device where nothing is resident."""
     from h3te.nodes.host.leaf import HostOps
     from h3te.nodes.host.tree import HostTree
 
+    @cache
     def open_file(kind: str):
-        path, config = tmp_path / ("h3.gguf" if kind == "gguf" else "h3.safetensors"), released_config(layers=HELD)
-        config["vision_config"]["deepstack_visual_indexes"] = [8, 16, 24]
+        folder = tmp_path_factory.mktemp(kind)
+        path, config = folder / ("h3.gguf" if kind == "gguf" else "h3.safetensors"), released_config(layers=HELD)
         if kind == "gguf":
             write_sparse_gguf(path, "A", config, replace(TINY, vision="F16"))
         else:
@@ -86,7 +87,7 @@ def rows(readme: str) -> dict[str, tuple[str, str]]:
 @pytest.mark.parametrize("mark", ROWS)
 def test_file_table_says_what_the_plan_says(tree, mark):
     whole, least = (f"{size:.1f} GB" for size in needed(tree(ROWS[mark])))
-    assert [rows(readme)[mark] for readme in READMES] == [(whole, least)] * 2
+    assert [rows(readme)[mark] for readme in READMES] == [(whole, least)] * len(READMES)
 
 
 def test_request_of_the_table_and_what_nine_references_add(tree):
