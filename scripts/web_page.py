@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from web_scripts import BOXES, CHIPS, DROP, FIT, LINK, MARK_FIELD, NODES, REMOVE, SET, TEXT, VIEW_OF
+from web_scripts import BOXES, CHIPS, DROP, FIT, HEAR, LINK, MARK_FIELD, NODES, REMOVE, SET, TEXT, VIEW_OF
 
 TYPES_OF_COMFYUI = 100  # registered when the page is ready
 CHANGED = 10_000  # milliseconds until the page must have followed
@@ -105,6 +105,30 @@ class ComfyPage:
     def sent(self) -> dict:
         """What would be queued, in API format."""
         return self.run("async () => JSON.parse(JSON.stringify((await window.app.graphToPrompt()).output))")
+
+    # runs
+
+    def start_run(self) -> None:
+        """Queues the graph as the Run button does; what the server says of it is kept in the page."""
+        self.run(HEAR)
+        self.run("() => window.app.queuePrompt(0, 1)")
+
+    def heard(self) -> dict:
+        """{progress, text, errors, ended, stopped} of the run since it was started."""
+        return self.run("() => window.heard")
+
+    def wait_for_run(self, milliseconds: int, until: str = "heard.ended || heard.errors.length") -> dict:
+        """Waits for what `until` says of `heard`; returns what was heard."""
+        self.page.wait_for_function(f"() => {{ const {{ heard }} = window; return {until}; }}", timeout=milliseconds)
+        return self.heard()
+
+    def queue(self, milliseconds: int) -> dict:
+        """Runs the graph to its end. Raises AssertionError when it fails."""
+        self.start_run()
+        heard = self.wait_for_run(milliseconds)
+        assert heard["errors"] == []
+        self.settle()
+        return heard
 
     # a prompt and its chips
 

@@ -8,6 +8,20 @@ NODES = """() => window.app.graph.nodes.map((node) => ({
   widgets: (node.widgets ?? []).filter((w) => w.serialize !== false).map((w) => [w.name, w.value]),
 }))"""
 
+# What the server says of a run, kept as it comes
+HEAR = """() => {
+  const heard = { progress: [], text: [], errors: [], ended: 0, stopped: 0 };
+  window.heard = heard;
+  const { api } = window.app;
+  const keep = (name, list) => api.addEventListener(name, (event) =>
+    list.push(JSON.parse(JSON.stringify(event.detail ?? null))));
+  keep("progress", heard.progress);
+  keep("progress_text", heard.text);
+  keep("execution_error", heard.errors);
+  api.addEventListener("execution_success", () => { heard.ended += 1; });
+  api.addEventListener("execution_interrupted", () => { heard.ended += 1; heard.stopped += 1; });
+}"""
+
 BOXES = """() => window.app.graph.nodes.map((node) => (
   { id: Number(node.id), type: node.type, box: Array.from(node.getBounding()) }))"""
 

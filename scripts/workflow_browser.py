@@ -41,7 +41,7 @@ def run(host: Path, files: list[Path], nodes2: bool) -> int:
     from web_browser import Browser
 
     chromium = web_chromium.provide()
-    base = layout.OUTPUT / "web" / "base"
+    base = layout.OUTPUT / "web" / f"base-{comfy_install.host_version(host)}"
     with ComfyServer(host, base=base, log=layout.LOGS / "web.log") as server, Browser(server, chromium) as browser:
         page = browser.page({"width": 3000, "height": 1600}, Comfy__VueNodes__Enabled=nodes2)
         for file in files:

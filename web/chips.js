@@ -37,6 +37,7 @@ export function makeChips(node) {
     start: () => sizes.observe(row),
     stop: () => sizes.disconnect(),
     show(description) {
+      takePlace(node, element);
       const facts = JSON.stringify([description, words().group]);
       if (facts === shown) return;
       shown = facts;
@@ -44,6 +45,12 @@ export function makeChips(node) {
       draw(node, row, description);
     },
   };
+}
+
+// Nodes 2.0 may keep the row of a node that had the same id before it (after an undo): it gives way to this one.
+function takePlace(node, element) {
+  if (element.isConnected || app.canvas?.graph !== node.graph) return;
+  document.querySelector(`[data-node-id="${node.id}"] .h3te-chips`)?.replaceWith(element);
 }
 
 function draw(node, row, { chips, note, fixed }) {

@@ -28,7 +28,7 @@ MODES = {"canvas": False, "nodes2": True}
 @pytest.fixture(scope="session")
 def server(comfy_folder: Path) -> Iterator[ComfyServer]:
     """With the demo checkpoint and the demo's pictures."""
-    base = OUTPUT / "base"
+    base = OUTPUT / f"base-{comfy_install.host_version(comfy_folder)}"
     comfy_install.prepare_base(base)
     demo_checkpoint.make_folder(
         base / "models" / "text_encoders" / given_checkpoint.DEMO_NAME, given_checkpoint.bundled_tokenizer(comfy_folder)

@@ -10,16 +10,6 @@ from web_page import ComfyPage
 
 DEMO = given_checkpoint.DEMO_NAME + "/"
 LONGEST = 180_000  # milliseconds
-QUEUE = "() => window.app.queuePrompt(0, 1)"
-HEAR = """() => {
-  window.heard = { progress: [], text: [], done: false };
-  const { api } = window.app;
-  const keep = (list) => (event) => list.push(JSON.parse(JSON.stringify(event.detail ?? null)));
-  api.addEventListener("progress", keep(window.heard.progress));
-  api.addEventListener("progress_text", keep(window.heard.text));
-  api.addEventListener("execution_success", () => { window.heard.done = true; });
-  api.addEventListener("execution_error", keep(window.heard.error = []));
-}"""
 
 
 @pytest.fixture
@@ -36,20 +26,10 @@ def graph(page: ComfyPage) -> tuple[ComfyPage, int]:
     return page, node
 
 
-def run(page: ComfyPage) -> dict:
-    page.run(HEAR)
-    page.run(QUEUE)
-    page.page.wait_for_function("() => window.heard.done || window.heard.error.length", timeout=LONGEST)
-    page.settle()
-    heard = page.run("() => window.heard")
-    assert heard["error"] == []
-    return heard
-
-
 def test_an_encode_is_queued_and_its_progress_and_text_are_seen(graph, pictures, mode):
     page, node = graph
     page.type(node, f"The duck of <Picture 1> at the lighthouse of <Picture 3>, {mode}.")
-    heard = run(page)
+    heard = page.queue(LONGEST)
     done = [(each["value"], each["max"]) for each in heard["progress"] if str(each.get("node")) == str(node)]
     assert len(done) > 1
     assert done[-1][0] == done[-1][1]
@@ -63,16 +43,13 @@ def test_an_encode_is_queued_and_its_progress_and_text_are_seen(graph, pictures,
 
 def test_stop_from_the_page_ends_the_run_and_the_next_one_works(graph, mode):
     page, node = graph
+    page.set(node, "ref_image_size", "official")  # long enough to be stopped
     page.type(node, f"Stopped, {mode}.")
-    page.run(HEAR)
-    page.run(
-        "() => { window.heard.stopped = 0; window.app.api.addEventListener('execution_interrupted', "
-        "() => { window.heard.stopped += 1; }); }"
-    )
-    page.run(QUEUE)
-    page.page.wait_for_function("() => window.heard.progress.length > 0 || window.heard.done", timeout=LONGEST)
+    page.start_run()
+    page.wait_for_run(LONGEST, "heard.progress.length || heard.ended")
     page.run("() => window.app.api.interrupt(null)")
-    page.page.wait_for_function("() => window.heard.stopped || window.heard.done", timeout=LONGEST)
+    assert page.wait_for_run(LONGEST)["stopped"] == 1
+    page.set(node, "ref_image_size", "match")
     page.type(node, f"After Stop, {mode}.")
-    heard = run(page)
-    assert heard["done"]
+    heard = page.queue(LONGEST)
+    assert (heard["ended"], heard["stopped"]) == (1, 0)
