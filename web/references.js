@@ -1,7 +1,7 @@
 // The references that a request will have, counted from what is connected: <Picture i>, <Video k>, <Audio j>.
 //
-// Contract: numbers are those of the released presentation, per kind in request order: pictures, videos (a soundtrack is
-// an <Audio>), sounds, then the chain; keyframes: first, last, then those of the chain that the encoder is shown.
+// Contract: numbers are those of the released presentation, per kind in request order: pictures, videos (a sound is
+// <Audio> too), sounds, then the chain; keyframes: first, last, then those of the chain that the encoder is shown.
 // Pictures come in batches and videos may bring a sound, so a count can be "at least": then `open[kind]` is true and
 // nothing is claimed beyond it. `from` is the socket, and null after a count that is open.
 import { isLinked, sourceOf } from "./sources.js";
