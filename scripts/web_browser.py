@@ -9,7 +9,6 @@ behind on the page in `page.kept()`. Needs playwright (web_chromium.py).
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -111,9 +110,10 @@ class Browser:
             page.asked.append(sent["request"]["url"])
 
     def _note_console(self, page: ComfyPage, said) -> None:
-        if said.type in ("error", "warning"):
-            with suppress(KeyError):
-                self._note(page, f"{said.type}: {said.text} ({said.location['url']})")
+        """ComfyUI asks for a help page in the page's language first; that there is none in English is no mistake."""
+        source = said.location.get("url", "")
+        if said.type in ("error", "warning") and not source.endswith("/en.md"):
+            self._note(page, f"{said.type}: {said.text} ({source})")
 
     def _note(self, page: ComfyPage, message: str) -> None:
         page.console.append(message)

@@ -1,7 +1,7 @@
 // The references that a request will have, counted from what is connected: <Picture i>, <Video k>, <Audio j>.
 //
-// Contract: numbers are those of the released presentation, per kind in request order: pictures, videos (a soundtrack is
-// an <Audio>), sounds, then the chain; keyframes: first, last, then those of the chain that the encoder is shown.
+// Contract: numbers are those of the released presentation, per kind in request order: pictures, videos (a sound is
+// <Audio> too), sounds, then the chain; keyframes: first, last, then those of the chain that the encoder is shown.
 // Pictures come in batches and videos may bring a sound, so a count can be "at least": then `open[kind]` is true and
 // nothing is claimed beyond it. `from` is the socket, and null after a count that is open.
 import { isLinked, sourceOf } from "./sources.js";
@@ -40,7 +40,10 @@ function sockets(place) {
 }
 
 function keyframes(place) {
-  const ends = ["first_frame", "last_frame"].flatMap((name) => oneAt(place, name, "Picture", name));
+  const ends = ["first_frame", "last_frame"].flatMap((name) => {
+    const file = fileOf(sourceOf(place, name));
+    return oneAt(place, name, "Picture", file ? `${name}: ${file}` : name); // a batch is refused
+  });
   return [...ends, ...chain(place, "keyframes", LONGEST_CHAIN, keyframeOn)];
 }
 
@@ -71,8 +74,13 @@ function pictureAt(place, name, from) {
   const source = sourceOf(place, name);
   if (source.kind === "none") return [];
   if (source.kind !== "output") return [count("Picture", from, 0, true)];
-  const file = source.place.node.comfyClass === "LoadImage" ? String(valueOf(source.place.node, "image") ?? "") : "";
+  const file = fileOf(source);
   return [count("Picture", file ? `${from}: ${file}` : from, 1, !ONE_PICTURE.test(file))];
+}
+
+function fileOf(source) {
+  const node = source.place?.node;
+  return node?.comfyClass === "LoadImage" ? String(valueOf(node, "image") ?? "") : "";
 }
 
 // The chain on an input, first item first. What is no node of ours may bring anything.

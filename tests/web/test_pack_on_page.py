@@ -31,8 +31,8 @@ def test_every_node_is_under_the_pack_s_category(page):
 
 def test_a_node_is_found_by_its_name_in_the_menu(page, pictures):
     page.page.mouse.dblclick(800, 600)
-    search = page.page.locator("input[placeholder*='earch'], .comfy-vue-node-search-container input").last
-    search.fill("Encode Prompt + Ref")
+    page.settle()
+    page.page.keyboard.type("Encode Prompt + Ref")  # the field has the focus
     page.page.get_by_text("Encode Prompt + Reference Image (H3TE)").first.wait_for()
     page.picture(pictures / "menu.png")
 

@@ -10,6 +10,12 @@ import pytest
 from web_page import ComfyPage
 
 SAVED = layout.ROOT / "tests" / "saved_workflows" / "h3te_ref2va_images.json"
+COPY = """(id) => {
+  const { canvas, graph } = window.app;
+  canvas.copyToClipboard([graph.getNodeById(id)]);
+  canvas.pasteFromClipboard({ position: [1200, 80] });
+  return Number(graph.nodes.at(-1).id);
+}"""
 EMPTY = {"last_node_id": 0, "last_link_id": 0, "nodes": [], "links": [], "groups": [], "version": 0.4}
 VALUES = {"width": 864, "height": 480, "length": 243, "ref_image_size": "official", "alpha_colour": "#102030"}
 
@@ -63,15 +69,7 @@ def test_a_workflow_saved_here_opens_where_our_scripts_are_missing(open_page, pa
 
 def test_a_copy_has_chips_of_its_own(page, node):
     page.type(node, "<Picture 1>")
-    copy = page.run(
-        """(id) => {
-          const copied = window.app.graph.getNodeById(id).clone();
-          copied.pos = [1200, 80];
-          window.app.graph.add(copied);
-          return Number(copied.id);
-        }""",
-        node,
-    )
+    copy = page.run(COPY, node)
     page.wait_for_chips(copy, [("<Picture 1>", "lacking")])
     assert named(page, copy) == named(page, node)
     page.type(copy, "no label")

@@ -21,7 +21,7 @@ def pages(request, browser):
     page.close()
 
 
-@pytest.fixture(params=FILES, ids=[file.stem for file in FILES])
+@pytest.fixture(scope="module", params=FILES, ids=[file.stem for file in FILES])
 def dropped(request, pages, pictures) -> tuple[ComfyPage, dict, str]:
     pages.clear()
     pages.drop(request.param)
@@ -48,6 +48,8 @@ def test_dropped_workflow_covers_no_node(dropped):
     page, workflow, _ = dropped
     if any(not node["known"] for node in page.nodes()):
         pytest.skip("nodes that this ComfyUI lacks have sizes of their own")
+    if page.nodes2:
+        pytest.skip("Nodes 2.0 draws a line more on each loader whose model file is not here")
     assert workflow_browser.overlapping(page.boxes()) == []
     assert workflow_browser.outside(page.boxes(), workflow["groups"]) == []
 
