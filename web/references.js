@@ -79,8 +79,7 @@ function pictureAt(place, name, from) {
 }
 
 function fileOf(source) {
-  const node = source.place?.node;
-  return node?.comfyClass === "LoadImage" ? String(valueOf(node, "image") ?? "") : "";
+  return source.place?.node.comfyClass === "LoadImage" ? String(valueOf(source.place, "image") ?? "") : "";
 }
 
 // The chain on an input, first item first. What is no node of ours may bring anything.
@@ -104,7 +103,7 @@ function referenceOn(place) {
 
 // A video file may have a sound or none: only the run tells.
 function soundOf(place, from) {
-  const wanted = valueOf(place.node, "with_sound");
+  const wanted = valueOf(place, "with_sound");
   const own = oneAt(place, "soundtrack", "Audio", from);
   if (wanted === false || (!own.length && !isLinked(place.node, "video"))) return [];
   return wanted === true && own.length ? own : [count("Audio", from, 0, true)];
@@ -112,15 +111,16 @@ function soundOf(place, from) {
 
 function keyframeOn(place) {
   if (place.node.comfyClass !== "H3TEKeyframe") return null;
-  const shown = valueOf(place.node, "show_to_encoder");
+  const shown = valueOf(place, "show_to_encoder");
   if (shown === false) return [];
   const found = oneAt(place, "image", "Picture", place.node.title);
   return shown ? found : found.map((one) => ({ ...one, least: 0, more: true }));
 }
 
-// Of a widget; undefined where a link brings it.
-function valueOf(node, name) {
-  return isLinked(node, name) ? undefined : node.widgets?.find((widget) => widget.name === name)?.value;
+// Of a widget, or of the one that a subgraph shows on itself for it; undefined where another link brings it.
+function valueOf(place, name) {
+  if (isLinked(place.node, name)) return sourceOf(place, name).widget?.value;
+  return place.node.widgets?.find((widget) => widget.name === name)?.value;
 }
 
 function isMixed(node) {
