@@ -12,6 +12,7 @@ import json
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import layout
 from web_page import ComfyPage
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
@@ -60,7 +61,10 @@ class Browser:
         from playwright.sync_api import sync_playwright
 
         self._driver = sync_playwright().start()
-        self._browser = self._driver.chromium.launch(executable_path=str(self._chromium), args=list(FLAGS))
+        # Chromium keeps crash reports under the user's own settings unless it is told of another place
+        environment = layout.child_environment(XDG_CONFIG_HOME=str(layout.COMFY / "config"))
+        chromium, flags = str(self._chromium), list(FLAGS)
+        self._browser = self._driver.chromium.launch(executable_path=chromium, args=flags, env=environment)
         return self
 
     def __exit__(self, *exception) -> None:
