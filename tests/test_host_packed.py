@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import time
 
 import pytest
 import torch
@@ -95,16 +94,14 @@ def test_loader_refuses_kernels_that_cannot_be_had(text_encoders, demo_folder): 
 # the loader
 
 
-def test_real_size_nvfp4_awq_loads_at_once_and_says_the_right_numbers(text_encoders):  # noqa: F811
+def test_real_size_nvfp4_awq_loads_without_weights_and_says_the_right_numbers(text_encoders):  # noqa: F811
     from h3te.nodes.host import paths
     from h3te.nodes.load_text_encoder import LoadTextEncoder
 
     write_headers(text_encoders / AWQ_NAME, HEADERS["nvfp4_awq"](released_config(layers=50)))
     assert LoadTextEncoder.validate_inputs(AWQ_NAME) is True
     paths._reports.clear()
-    started = time.perf_counter()
     output = LoadTextEncoder.execute(AWQ_NAME)
-    seconds = time.perf_counter() - started
     said, clip = output.ui["text"][0], output.args[0]
     assert "nvfp4 with AWQ scales, int8 embedding, 50 layers, 5120 wide, vision tower, 15.69 GB needed" in said
     assert "15.7 GB needed" in said  # how they would be read
@@ -113,7 +110,6 @@ def test_real_size_nvfp4_awq_loads_at_once_and_says_the_right_numbers(text_encod
     assert clip.cond_stage_model.norms_carry_scales
     assert 14.9e9 < clip.encoder.weight_bytes < 15.7e9
     assert clip.patcher.model_size() < clip.encoder.weight_bytes - 7e8  # without the table
-    assert seconds < 5, seconds
 
 
 def test_encode_says_format_reading_and_room(text_encoders, demo_folder):  # noqa: F811

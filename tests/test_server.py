@@ -22,15 +22,16 @@ from packed_files import write_packed
 
 NODES = {
     "H3TELoadTextEncoder": ("Load MiniMax H3 Text Encoder (H3TE)", ["CLIP"]),
-    "H3TEEncodeReferences": ("Encode Prompt + Reference Image (H3TE)", ["CONDITIONING", "LATENT", "STRING"]),
+    "H3TEEncodeReferences": ("Encode Prompt + Reference Image (H3TE)", ["CONDITIONING", "LATENT", "STRING", "IMAGE"]),
     "H3TEEncodeKeyframes": (
         "Encode Video Keyframes (H3TE)",
-        ["CONDITIONING", "LATENT", "STRING", "INT", "INT", "INT"],
+        ["CONDITIONING", "LATENT", "STRING", "INT", "INT", "INT", "IMAGE"],
     ),
     "H3TEReferenceImage": ("Reference Image (H3TE)", ["H3TE_REFERENCES"]),
     "H3TEReferenceVideo": ("Reference Video (H3TE)", ["H3TE_REFERENCES"]),
     "H3TEReferenceAudio": ("Reference Audio (H3TE)", ["H3TE_REFERENCES"]),
     "H3TEKeyframe": ("Keyframe (H3TE)", ["H3TE_KEYFRAMES"]),
+    "H3TEShowPresentation": ("Show Presentation (H3TE)", ["IMAGE", "STRING", "INT"]),
     "H3TESaveConditioning": ("Save MiniMax H3 Conditioning (H3TE)", ["CONDITIONING", "STRING"]),
     "H3TELoadConditioning": ("Load MiniMax H3 Conditioning (H3TE)", ["CONDITIONING", "STRING"]),
     "H3TEClearCaches": ("Clear MiniMax H3 Caches (H3TE)", ["*", "INT"]),

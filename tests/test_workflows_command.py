@@ -81,7 +81,7 @@ def test_a_host_where_an_input_of_ours_moved_fails():
     rows = list(workflow_rows.live_rows(SAVED, KNOWN, workflow_definitions.Definitions(nodes, "0.33.0")))
     assert [row.passed for row in rows] == [False, False, True]
     assert "H3TEEncodeKeyframes.fit_again: kept as None" in rows[0].problems[0]
-    assert any("saved are 7 values" in problem for problem in rows[1].problems)
+    assert any("saved are 8 values" in problem for problem in rows[1].problems)
 
 
 class FixedServer:

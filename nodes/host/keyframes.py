@@ -22,7 +22,7 @@ from .images import WHITE, single, size_of, to_image
 from .known_pictures import Source
 from .latents import encode_pixels
 from .outline import blank, reduced, thinned
-from .progress import told
+from .preparing import told
 from .references import MAX_SIDE, Target, resolve_target
 
 CANVASES = ("given", "first image")

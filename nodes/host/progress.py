@@ -9,8 +9,7 @@ accelerator are its own (pace.py).
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TypeVar
+from collections.abc import Collection, Mapping
 
 import torch
 
@@ -21,7 +20,6 @@ from .placing import PATCHING
 from .stop import heed_stop
 from .turns import Bar, bar_of_turns, place_among_turns, which_turn
 
-Item = TypeVar("Item")
 UNKNOWN = 100  # units of a pass whose steps are not known yet
 _CPU = torch.device("cpu")
 
@@ -104,20 +102,6 @@ class HostProgress:
     def _say(self, text: str, at_once: bool = False) -> None:
         self._line = f"{which_turn()}{self.before}{text}"
         node_text.say(self._line, at_once)
-
-
-def told_each(items: Sequence[Item], what: str) -> Iterator[Item]:
-    """The items, each said on the node that runs while it is made ready; Stop is heard before each."""
-    for number, item in enumerate(items, 1):
-        heed_stop()
-        node_text.say(f"{what} {number} of {len(items)}")
-        yield item
-
-
-def told(what: str) -> None:
-    """Said on the node that runs, if nothing was a moment ago; Stop is heard."""
-    heed_stop()
-    node_text.say(what)
 
 
 def times(seconds: Mapping[str, float]) -> str:

@@ -23,7 +23,7 @@ from ..colours import RGB
 from .images import WHITE, checked, each, to_image
 from .known_pictures import Source
 from .outline import blank, little
-from .progress import told
+from .preparing import told
 from .reference_limits import check_aspect, check_counts, check_together
 from .reference_videos import VIDEO_RULE, count_used, frames_given, used_frames, used_indices
 from .stop import heed_stop

@@ -18,7 +18,7 @@ from ...encoder.presentation import Presentation, Reference, present_each
 from ...encoder.tokens import H3Tokenizer, TokenSequence, tokenize
 from .cache_status import CacheStatus
 from .images import to_rgb_logged
-from .progress import told_each
+from .preparing import told_each
 from .tree import WRAPPER
 
 logger = logging.getLogger(__name__)
