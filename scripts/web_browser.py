@@ -9,6 +9,7 @@ behind on the page in `page.kept()`. Needs playwright (web_chromium.py).
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from web_page import ComfyPage
 
 FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking")
 FLAGS += ("--disable-component-update", "--disable-sync")
+HELP_BY_LANGUAGE = re.compile(r"/docs/[^/]+/(?!zh\.md)[^/]+\.md$")
 SETTINGS = {
     "Comfy.TutorialCompleted": True,
     "Comfy.VueNodes.Enabled": False,
@@ -114,9 +116,9 @@ class Browser:
             page.asked.append(sent["request"]["url"])
 
     def _note_console(self, page: ComfyPage, said) -> None:
-        """ComfyUI asks for a help page in the page's language first; that there is none in English is no mistake."""
+        """ComfyUI asks for a help page in the page's language first; that only Chinese has its own is no mistake."""
         source = said.location.get("url", "")
-        if said.type in ("error", "warning") and not source.endswith("/en.md"):
+        if said.type in ("error", "warning") and not HELP_BY_LANGUAGE.search(source):
             self._note(page, f"{said.type}: {said.text} ({source})")
 
     def _note(self, page: ComfyPage, message: str) -> None:
