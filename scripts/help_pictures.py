@@ -33,12 +33,6 @@ PLACE = """([id, box, collapsed]) => {
   node.setSize(box.slice(2));
   if (collapsed && !node.flags.collapsed) node.collapse();
 }"""
-QUEUE = """async () => {
-  window.helpDone = null;
-  for (const name of ["execution_success", "execution_error"])
-    window.app.api.addEventListener(name, (event) => { window.helpDone = { name, detail: event.detail }; });
-  await window.app.queuePrompt(0, 1);
-}"""
 
 
 def main() -> int:
@@ -112,11 +106,9 @@ def _shot(page, scene) -> bytes:
 
 
 def _run(page) -> None:
-    page.run(QUEUE)
-    page.page.wait_for_function("() => window.helpDone", timeout=LONGEST)
-    done = page.run("() => JSON.parse(JSON.stringify(window.helpDone))")
-    if done["name"] != "execution_success":
-        raise RuntimeError(f"help_pictures: expected a run that succeeds, got {done['detail']}. See output/logs.")
+    page.start_run()
+    if errors := page.wait_for_run(LONGEST)["errors"]:
+        raise RuntimeError(f"help_pictures: expected a run that succeeds, got {errors}. See output/logs.")
     page.settle(3000)
 
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from web_scripts import BOXES, CHIPS, DROP, FIT, HEAR, LINK, MARK_FIELD, NODES, REMOVE, SET, TEXT, VIEW_OF
+from web_scripts import BOXES, CHIPS, DROP, FIT, HEAR, LINK, MARK_FIELD, NODES, REMOVE, SELECT, SET, TEXT, VIEW_OF
 
 TYPES_OF_COMFYUI = 100  # registered when the page is ready
+HELP_BUTTON = "[data-testid='info-button'], .help-button, .selection-toolbox .pi-question-circle"
 CHANGED = 10_000  # milliseconds until the page must have followed
 
 
@@ -95,6 +96,12 @@ class ComfyPage:
     def node_of(self, kind: str) -> int:
         """The id of the first node of that type."""
         return next(node["id"] for node in self.nodes() if node["type"] == kind)
+
+    def open_help(self, node: int) -> None:
+        """The help panel, by the button of a chosen node."""
+        self.run(SELECT, node)
+        self.settle(500)
+        self.page.locator(HELP_BUTTON).first.click()
 
     def nodes(self) -> list[dict]:
         return self.run(NODES)

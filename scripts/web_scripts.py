@@ -49,6 +49,12 @@ SET = """([id, name, value]) => {
   widget.callback?.(value, window.app.canvas, node);
 }"""
 
+SELECT = """(id) => {
+  const { canvas, graph } = window.app;
+  canvas.selectNode?.(graph.getNodeById(id));
+  canvas.onSelectionChange?.();
+}"""
+
 REMOVE = "(id) => window.app.graph.remove(window.app.graph.getNodeById(id))"
 
 CHIPS = """(id) => {

@@ -5,18 +5,12 @@ from __future__ import annotations
 import layout
 from node_locales import read
 
-HELP_BUTTON = "[data-testid='info-button'], .help-button, .selection-toolbox .pi-question-circle"
 KIND = "H3TEEncodeReferences"
 DRAWN = """(kind) => {
   const node = window.LiteGraph.createNode(kind);
   const called = (slot) => [slot.name, slot.label || slot.localized_name];
   return { title: node.title, category: node.constructor.category, inputs: node.inputs.map(called),
     widgets: node.widgets.map((widget) => [widget.name, widget.label]), outputs: node.outputs.map(called) };
-}"""
-SELECT = """(id) => {
-  const { canvas, graph } = window.app;
-  canvas.selectNode?.(graph.getNodeById(id));
-  canvas.onSelectionChange?.();
 }"""
 
 
@@ -50,9 +44,6 @@ def test_help_in_a_language_that_is_not_there_is_english(open_page):
 
 def _help(page) -> str:
     page.clear()
-    node = page.add(KIND, (500, 80))
-    page.run(SELECT, node)
-    page.settle(500)
-    page.page.locator(HELP_BUTTON).first.click()
+    page.open_help(page.add(KIND, (500, 80)))
     page.page.locator(".node-help-content h1").first.wait_for()
     return page.page.locator(".node-help-content").first.inner_text().strip()

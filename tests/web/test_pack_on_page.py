@@ -8,7 +8,6 @@ import pytest
 HELP = layout.ROOT / "web" / "docs"
 CATEGORY = "MiniMax H3/text encoder"
 # what releases of ComfyUI call it
-HELP_BUTTON = "[data-testid='info-button'], .help-button, .selection-toolbox .pi-question-circle"
 NODES = {file.stem for file in HELP.glob("*.md")}
 
 
@@ -46,16 +45,7 @@ def test_help_of_every_node_is_served(server, name):
 def test_the_help_panel_shows_our_page(page, pictures):
     node = page.add("H3TEEncodeReferences", (400, 80))
     page.fit(node, scale=0.8)  # clear of what lies at the page's edges
-    page.run(
-        """(id) => {
-          const { canvas, graph } = window.app;
-          canvas.selectNode?.(graph.getNodeById(id));
-          canvas.onSelectionChange?.();
-        }""",
-        node,
-    )
-    page.settle(500)
-    page.page.locator(HELP_BUTTON).first.click()
+    page.open_help(node)
     heading = next(line for line in (HELP / "H3TEEncodeReferences.md").read_text("utf-8").splitlines() if line)
     page.page.get_by_text(heading.lstrip("# ")).first.wait_for()
     page.picture(pictures / "help.png")
