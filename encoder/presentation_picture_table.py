@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from .presentation_parts import Presentation
 from .presentation_picture_page import GAP, INNER, LINE, MARGIN, MUTED, SMALL, TEXT, WIDTH, Page, colour_of
 from .presentation_picture_text import legible
+from .progress import DECODER, LOAD, VISION
 from .tokens import TokenSequence
 
 ROWS = 20
 BAR = 24
 NAME, TOKENS, SHARE, TIME = MARGIN + 22, MARGIN + 210, MARGIN + 290, MARGIN + 400  # left; right edges of the others
-VISION, DECODER = "vision", "decoder"
-STAGES = {"load": (150, 150, 144), VISION: (44, 128, 142), DECODER: (92, 84, 150)}
+STAGES = {LOAD: (150, 150, 144), VISION: (44, 128, 142), DECODER: (92, 84, 150)}
 OTHER = (180, 150, 110)
 
 

@@ -24,6 +24,7 @@ from .host.known_pictures import known, remember
 from .host.pictures import pictures_of, shown_on_node
 from .host.preview import laid_out, preview_all
 from .host.references import Target
+from .host.shown import HOSTS_CACHE
 from .requests import Request, Row
 from .sockets import checked_switch
 
@@ -96,7 +97,7 @@ def _with_shown(done: Encoded, ask: Ask) -> Encoded:
     """ComfyUI's own text encoder does not say what it read."""
     if done.shown is not None:
         return done
-    return replace(done, shown=laid_out(ask, cache="ComfyUI's", seconds=done.seconds, remark=HOSTS_RULE))
+    return replace(done, shown=laid_out(ask, cache=HOSTS_CACHE, seconds=done.seconds, remark=HOSTS_RULE))
 
 
 def _positive(done: Encoded, values: Callable[[], dict]) -> Any:

@@ -14,10 +14,9 @@ from ...encoder.presentation import Presentation
 from ...encoder.tokens import TokenSequence
 from . import caches
 from .clip import H3Clip
-from .shown import Shown
+from .shown import HOSTS_CACHE, Shown
 
 NO_CLIP = "told when a text encoder is connected"
-HOSTS = "ComfyUI's"
 WORKERS = "would be: no hit; prefixes are the worker's"
 NEW_PICTURES = "told at the encode: these pictures were not encoded in this session"
 
@@ -27,7 +26,7 @@ def forecast(
 ) -> str:
     """digests: of the vision blocks, None where one is not known."""
     if not isinstance(clip, H3Clip):
-        return NO_CLIP if clip is None else HOSTS
+        return NO_CLIP if clip is None else HOSTS_CACHE
     if clip.caches is None:
         return "none"
     remote = clip.patcher.model.remote is not None

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import comfy.model_management
 import comfy.model_patcher
 import comfy.ops
 import torch
 
 from ...encoder.leaf import BorrowedPair, Leaf
 from .placing import watching
+from .stop import heed_stop
 
 
 class HostLeaf(Leaf):
@@ -42,7 +42,7 @@ class HostLeaf(Leaf):
 
     @contextmanager
     def borrow(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
-        comfy.model_management.throw_exception_if_processing_interrupted()
+        heed_stop()
         if self.rest is not None:
             yield self._patched_weight(x), self._patched_bias(x)
             return

@@ -5,7 +5,7 @@ Contract: plain text lines. Sizes are 10^9 bytes. Token counts come from the tok
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ...encoder import CheckpointReport
 from ...encoder.pixels import FPS
@@ -18,7 +18,7 @@ from .readers import forecast
 from .reference_limits import MOST_VIDEO_FRAMES
 from .references import Target
 from .request_cache import identity_of
-from .shown import Shown
+from .shown import HOSTS_CACHE, Shown
 from .tokens import TokenBatch
 
 PROMPT_LINES = 5  # more about a prompt is in the log alone
@@ -63,7 +63,7 @@ def summary(clip: object, tokens: object, seconds: float, prompts: int = 1) -> s
     were encoded in that time, in one pass."""
     batch = _batch(tokens)
     if batch is None:
-        return f"{HOST_CLIP}; {seconds:.1f} s, cache: ComfyUI's"
+        return f"{HOST_CLIP}; {seconds:.1f} s, cache: {HOSTS_CACHE}"
     time = f"{seconds:.1f} s" + (f" for {prompts} prompts in one pass" if prompts > 1 else "")
     return f"{counted(batch.sequence)}; {time}, cache: {_cache(batch)}"
 
@@ -84,8 +84,7 @@ def shown(clip: object, tokens: object, seconds: float, prompts: int = 1) -> Sho
     if batch is None:
         return None
     run = clip.run if isinstance(clip, H3Clip) else None
-    stages = {} if run is None else getattr(run, "seconds", {})
-    stages = stages if isinstance(stages, Mapping) else {"computing": stages}
+    stages = {} if run is None else run.seconds
     return Shown(batch.presentation, batch.sequence, _cache(batch), stages, seconds, prompts)
 
 

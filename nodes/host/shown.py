@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from ...encoder.presentation import Presentation
 from ...encoder.tokens import TokenSequence
 
+HOSTS_CACHE = "ComfyUI's"  # of a CLIP of its own, which does not say what became of a request
+
 
 @dataclass(frozen=True, eq=False)
 class Shown:
