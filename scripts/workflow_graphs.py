@@ -21,7 +21,7 @@ STEPS, SECONDS, ASPECT, MEGAPIXELS = 20, 5, "16:9 (Widescreen)", 0.4
 FRAMES = "ceil((a * 24 - 5) / 17) * 17 + 5"
 PICTURE, VIDEO, VOICE = "example.png", "reference_video.mp4", "voice.wav"
 SAVED, FIRST_SAVED = "conditioning/h3", "conditioning/h3_00001_.safetensors [output]"
-LEFT, GAP = 680, 60  # where the pictures begin
+LEFT, GAP, ROW = 680, 60, 420  # where the pictures begin, and from one to the next
 # every node type below, to be recorded from a host
 KINDS = (
     "BasicGuider", "BasicScheduler", "ComfyMathExpression", "ComfySwitchNode", "CreateVideo",
@@ -71,7 +71,7 @@ def ref2va_images(definitions, name: str = "h3te_ref2va_images", beside=(), arou
     pictures = [_picture(25, "Picture 1", 0), _picture(26, "Picture 2", 1)]
     sockets = {f"ref_images.ref_image_{i}": Link(node.id, "IMAGE") for i, node in enumerate(pictures)}
     encode = {"audio_vae": Link(5, "VAE"), "ref_image_size": "match", **sockets}
-    group = Group("3 Pictures", (LEFT - 20, -70, 340, 790))
+    group = Group("3 Pictures", (LEFT - 20, -70, 340, 880))
     more = [*pictures, *beside]
     return _graph(name, REF2VA, definitions, "H3TEEncodeReferences", encode, more, [group, *around], 300)
 
@@ -82,23 +82,23 @@ def ref2va_images_video_voice(definitions) -> Graph:
     loaders = [
         _picture(25, "Picture 1", 0),
         _picture(26, "Picture 2", 1),
-        Node(30, "LoadVideo", (LEFT, 760), (300, 330), {"file": VIDEO}, "Video 1"),
-        Node(31, "LoadAudio", (LEFT, 1140), (300, 140), {"audio": VOICE}, "Voice"),
+        Node(30, "LoadVideo", (LEFT, 2 * ROW), (300, 330), {"file": VIDEO}, "Video 1"),
+        Node(31, "LoadAudio", (LEFT, 3 * ROW), (300, 140), {"audio": VOICE}, "Voice"),
     ]
     chain = [
         Node(32, "H3TEReferenceImage", (right, 0), (300, 130), {"image": Link(25, "IMAGE")}),
-        Node(33, "H3TEReferenceImage", (right, 380), (300, 130), {"image": Link(26, "IMAGE"), **_after(32)}),
+        Node(33, "H3TEReferenceImage", (right, ROW), (300, 130), {"image": Link(26, "IMAGE"), **_after(32)}),
         Node(
             34,
             "H3TEReferenceVideo",
-            (right, 760),
+            (right, 2 * ROW),
             (300, 170),
             {"video": Link(30, "VIDEO"), "with_sound": False, **_after(33)},
         ),
-        Node(35, "H3TEReferenceAudio", (right, 1140), (300, 100), {"audio": Link(31, "AUDIO"), **_after(34)}),
+        Node(35, "H3TEReferenceAudio", (right, 3 * ROW), (300, 100), {"audio": Link(31, "AUDIO"), **_after(34)}),
     ]
     encode = {"audio_vae": Link(5, "VAE"), "ref_image_size": "match", **_after(35)}
-    group = Group("3 References, in the order of the request", (LEFT - 20, -70, 680, 1380))
+    group = Group("3 References, in the order of the request", (LEFT - 20, -70, 680, 1530))
     name = "h3te_ref2va_images_video_voice"
     return _graph(name, REF2VA, definitions, "H3TEEncodeReferences", encode, [*loaders, *chain], [group], 640)
 
@@ -106,7 +106,7 @@ def ref2va_images_video_voice(definitions) -> Graph:
 def fl2va_first_last(definitions) -> Graph:
     pictures = [_picture(25, "First frame", 0), _picture(26, "Last frame", 1)]
     encode = {"first_frame": Link(25, "IMAGE"), "last_frame": Link(26, "IMAGE")}
-    group = Group("3 First and last frame", (LEFT - 20, -70, 340, 790))
+    group = Group("3 First and last frame", (LEFT - 20, -70, 340, 880))
     return _graph("h3te_fl2va_first_last", FL2VA, definitions, "H3TEEncodeKeyframes", encode, pictures, [group], 300)
 
 
@@ -122,9 +122,9 @@ def fl2va_mid_keyframes(definitions) -> Graph:
         pictures.append(_picture((25, 26, 30)[i], title, i))
         inputs = {"image": Link(pictures[-1].id, "IMAGE"), **values}
         inputs |= {"keyframes": Link(31 + i, "keyframes")} if i else {}
-        chain.append(Node(32 + i, "H3TEKeyframe", (right, 380 * i), (300, 210), inputs, f"Keyframe: {title.lower()}"))
+        chain.append(Node(32 + i, "H3TEKeyframe", (right, ROW * i), (300, 210), inputs, f"Keyframe: {title.lower()}"))
     encode = {"keyframes": Link(34, "keyframes")}
-    group = Group("3 Keyframes", (LEFT - 20, -70, 680, 1170))
+    group = Group("3 Keyframes", (LEFT - 20, -70, 680, 1300))
     name = "h3te_fl2va_mid_keyframes"
     return _graph(name, FL2VA, definitions, "H3TEEncodeKeyframes", encode, [*pictures, *chain], [group], 640)
 
@@ -159,7 +159,7 @@ def load_conditioning(definitions) -> Graph:
 
 
 def _picture(node: int, title: str, row: int) -> Node:
-    return Node(node, "LoadImage", (LEFT, 380 * row), (300, 330), {"image": PICTURE}, title, yours=True)
+    return Node(node, "LoadImage", (LEFT, ROW * row), (300, 330), {"image": PICTURE}, title, yours=True)
 
 
 def _after(node: int) -> dict[str, Link]:
@@ -187,18 +187,19 @@ def _groups(x: int, first: int, conditioning: str) -> list[Group]:
         (x + 1140, 230, 740, 860),
     )
     numbered = [Group(f"{first + i} {title}", box) for i, (title, box) in enumerate(zip(titles, boxes, strict=True))]
-    fixed = [Group("1 Models", (-20, -70, 640, 720)), Group("2 What you change", (-20, 680, 640, 740))]
+    fixed = [Group("1 Models", (-20, -70, 640, 900)), Group("2 What you change", (-20, 860, 640, 740))]
     return [*fixed, *numbered]
 
 
 def _models(task: Task) -> list[Node]:
+    """Room is left below each: Nodes 2.0 draws a line more on a loader whose file is not there."""
     lora = {"model": Link(1, "MODEL"), "lora_name": task.lora, "strength_model": 1}
     return [
         Node(1, "UNETLoader", (0, 0), (600, 90), {"unet_name": task.model}, "", "diffusion_models"),
-        Node(2, "LoraLoaderModelOnly", (0, 140), (600, 110), lora, "Turbo LoRA", "loras"),
-        Node(3, "H3TELoadTextEncoder", (0, 300), (600, 110), {"text_encoder": ENCODER}, "", "text_encoders"),
-        Node(4, "VAELoader", (0, 460), (600, 60), {"vae_name": VIDEO_VAE}, "Video VAE", "vae"),
-        Node(5, "VAELoader", (0, 570), (600, 60), {"vae_name": AUDIO_VAE}, "Audio VAE", "vae"),
+        Node(2, "LoraLoaderModelOnly", (0, 180), (600, 110), lora, "Turbo LoRA", "loras"),
+        Node(3, "H3TELoadTextEncoder", (0, 380), (600, 110), {"text_encoder": ENCODER}, "", "text_encoders"),
+        Node(4, "VAELoader", (0, 580), (600, 60), {"vae_name": VIDEO_VAE}, "Video VAE", "vae"),
+        Node(5, "VAELoader", (0, 730), (600, 60), {"vae_name": AUDIO_VAE}, "Audio VAE", "vae"),
     ]
 
 
@@ -207,11 +208,11 @@ def _settings(name: str) -> list[Node]:
     frames = {"expression": FRAMES, "values.a": Link(7, "FLOAT")}
     prompt = {"value": workflow_texts.PROMPTS.get(name, "")}
     return [
-        Node(6, "ResolutionSelector", (0, 750), (290, 130), size, "Size", yours=True),
-        Node(7, "PrimitiveFloat", (310, 750), (290, 60), {"value": SECONDS}, "Seconds", yours=True),
-        Node(8, "ComfyMathExpression", (310, 860), (290, 100), frames, "Seconds to frames", collapsed=True),
-        Node(9, "PrimitiveBoolean", (0, 930), (290, 60), {"value": False}, "Turbo LoRA on", yours=True),
-        Node(24, "PrimitiveStringMultiline", (0, 1040), (600, 360), prompt, "Prompt", yours=True),
+        Node(6, "ResolutionSelector", (0, 930), (290, 130), size, "Size", yours=True),
+        Node(7, "PrimitiveFloat", (310, 930), (290, 60), {"value": SECONDS}, "Seconds", yours=True),
+        Node(8, "ComfyMathExpression", (310, 1040), (290, 100), frames, "Seconds to frames", collapsed=True),
+        Node(9, "PrimitiveBoolean", (0, 1110), (290, 60), {"value": False}, "Turbo LoRA on", yours=True),
+        Node(24, "PrimitiveStringMultiline", (0, 1220), (600, 360), prompt, "Prompt", yours=True),
     ]
 
 

@@ -48,8 +48,6 @@ def test_dropped_workflow_covers_no_node(dropped):
     page, workflow, _ = dropped
     if any(not node["known"] for node in page.nodes()):
         pytest.skip("nodes that this ComfyUI lacks have sizes of their own")
-    if page.nodes2:
-        pytest.skip("Nodes 2.0 draws a line more on each loader whose model file is not here")
     assert workflow_browser.overlapping(page.boxes()) == []
     assert workflow_browser.outside(page.boxes(), workflow["groups"]) == []
 
