@@ -103,6 +103,10 @@ class ComfyPage:
         self.settle(500)
         self.page.locator(HELP_BUTTON).first.click()
 
+    def frontend(self) -> tuple[int, ...]:
+        """The version of ComfyUI's frontend: major, minor, patch."""
+        return tuple(int(part) for part in self.run("() => window.__COMFYUI_FRONTEND_VERSION__").split("."))
+
     def nodes(self) -> list[dict]:
         return self.run(NODES)
 

@@ -20,6 +20,12 @@ NODE = "7"
 _prompts = itertools.count()
 
 
+def as_plain_text(sent: str) -> str:
+    """The text in what a node is sent: one piece of HTML, lines broken as HTML breaks them."""
+    assert sent.startswith("<span>") and sent.endswith("</span>") and "\n" not in sent
+    return html.unescape(sent.removeprefix("<span>").removesuffix("</span>").replace("<br>", "\n"))
+
+
 class Page:
     def __init__(self):
         self.sent: list[tuple[str, str]] = []
@@ -28,7 +34,7 @@ class Page:
     @property
     def texts(self) -> list[str]:
         assert {node for node, _ in self.sent} <= {NODE}
-        return [html.unescape(text) for _, text in self.sent]
+        return [as_plain_text(text) for _, text in self.sent]
 
     @property
     def lines(self) -> list[str]:

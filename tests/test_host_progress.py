@@ -81,10 +81,34 @@ def test_what_is_said_is_text_and_what_was_shown_in_the_same_run_stands_below(pa
 
     report.show("7", ["<b>two</b>", "lines"])
     node_text.say("layer <1> of 2")
-    assert page.sent[1] == ("7", "layer &lt;1&gt; of 2\n&lt;b&gt;two&lt;/b&gt;\nlines")
+    assert page.sent[1] == ("7", "<span>layer &lt;1&gt; of 2<br>&lt;b&gt;two&lt;/b&gt;<br>lines</span>")
+    assert page.texts[1] == "layer <1> of 2\n<b>two</b>\nlines"
     with page.again():
         node_text.say("layer 1 of 2")
     assert page.texts[2] == "layer 1 of 2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "my_file_name_2",
+        "**not bold**",
+        "![a picture](x.png)",
+        "[a link](x)",
+        "`code`",
+        "~~struck~~",
+        "back\\slash",
+        "&amp;",
+    ],
+)
+def test_markdown_in_what_is_said_is_text(page, text):  # noqa: F811
+    """Nodes 2.0 reads Markdown, the classic canvas HTML."""
+    from h3te.nodes.host import node_text
+
+    node_text.say(text)
+    (sent,) = (sent for _, sent in page.sent)
+    assert not set(sent) & set("\\`*_[]~")
+    assert page.texts == [text]
 
 
 def test_text_of_another_node_is_not_put_below(page):  # noqa: F811
@@ -92,7 +116,7 @@ def test_text_of_another_node_is_not_put_below(page):  # noqa: F811
 
     node_text.show("8", "of a node that ran before")
     node_text.say("layer 1 of 2")
-    assert page.sent == [("8", "of a node that ran before"), ("7", "layer 1 of 2")]
+    assert page.sent == [("8", "<span>of a node that ran before</span>"), ("7", "<span>layer 1 of 2</span>")]
 
 
 def test_final_text_of_our_nodes_stays_last(page, comfy, tiny_clip, monkeypatch):  # noqa: F811

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import html
-
 import demo_requests
 import pytest
 from demo_requests import REFERENCES, TEXT
@@ -12,6 +10,7 @@ from h3te_tests.host_server import (
     demo_folder,  # noqa: F401
     host_server,  # noqa: F401
 )
+from h3te_tests.page import as_plain_text
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +26,7 @@ def run(server, request) -> tuple[list[str], list[tuple[int, int]], dict]:
         prompt_id = server.queue(graph)
         events.wait_for(lambda kind, data: _is_over(kind, data, prompt_id), timeout=300)
         outputs = server.wait(prompt_id, timeout=300)["outputs"]
-        texts = [html.unescape(text) for node, text in events.texts if node == "encode"]
+        texts = [as_plain_text(text) for node, text in events.texts if node == "encode"]
         told = [data for kind, data, _ in events.messages if kind == "progress" and data.get("node") == "encode"]
     return texts, [(data["value"], data["max"]) for data in told], outputs
 

@@ -2,19 +2,21 @@
 
 Contract: `show(node_id, text)` sends what stays; `say(line)` what is true at the moment, a few times a second at most,
 to the node that ComfyUI executes in this thread, whichever node it is. What was shown in the same run of that node
-stands below the line. Without a server nothing is sent, and `say` sends nothing where no node is executed. What is sent
-is text, never HTML.
+stands below the line. Without a server nothing is sent, and `say` sends nothing where no node is executed. The page
+shows text as it is: the classic canvas takes what arrives for HTML, Nodes 2.0 for Markdown; `as_page_text` is both.
 """
 
 from __future__ import annotations
 
 import html
+import re
 import sys
 import time
 from typing import Any
 
 PAUSE = 0.25  # seconds between two lines, but for those that are said at once
 LONG_AGO = float("-inf")
+MARKDOWN = re.compile(r"[\\`*_\[\]~]")  # what means something inside a line
 
 
 class _Said:
@@ -64,5 +66,11 @@ def _send(node_id: str | None, text: str) -> None:
     server = getattr(sys.modules.get("server"), "PromptServer", None)
     instance = getattr(server, "instance", None)
     if instance is not None and node_id is not None:
-        # the frontend sets it as HTML: a "<Picture 4>" would be gone, and what a prompt says must not become a page
-        instance.send_progress_text(html.escape(text, quote=False), node_id)
+        instance.send_progress_text(as_page_text(text), node_id)
+
+
+def as_page_text(text: str) -> str:
+    """As HTML that is Markdown too: a "<Picture 4>" and a `file_name_2` stay as they are, lines stay lines, and nothing
+    that a prompt or a file's name says becomes a picture, a link or a list."""
+    safe = MARKDOWN.sub(lambda found: f"&#{ord(found.group())};", html.escape(text, quote=False))
+    return f"<span>{safe}</span>".replace("\n", "<br>")

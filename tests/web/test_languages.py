@@ -8,7 +8,6 @@ from node_locales import read
 # Frontends of late 2025 load a language only when it is chosen, and that load put away what packs had brought for it
 # (Comfy-Org/ComfyUI_frontend, pull request 7214, December 2025): there nodes keep their English names.
 KEEPS_WORDS_OF_PACKS = (1, 36)
-FRONTEND = "() => window.__COMFYUI_FRONTEND_VERSION__"
 KIND = "H3TEEncodeReferences"
 DRAWN = """(kind) => {
   const node = window.LiteGraph.createNode(kind);
@@ -20,7 +19,7 @@ DRAWN = """(kind) => {
 
 def test_a_node_is_named_in_chinese(open_page):
     page = open_page(Comfy__Locale="zh")
-    language = "zh" if _keeps_words_of_packs(page) else "en"
+    language = "zh" if page.frontend() >= KEEPS_WORDS_OF_PACKS else "en"
     names, drawn = read(language, "nodeDefs.json")[KIND], page.run(DRAWN, KIND)
     assert drawn["title"] == names["display_name"]
     assert drawn["category"] == {"zh": "MiniMax H3/文本编码器", "en": "MiniMax H3/text encoder"}[language]
@@ -45,10 +44,6 @@ def test_help_is_chinese_and_shows_its_picture(open_page, pictures):
 def test_help_in_a_language_that_is_not_there_is_english(open_page):
     english = (layout.ROOT / "web" / "docs" / f"{KIND}.md").read_text("utf-8")
     assert _help(open_page(Comfy__Locale="zh-TW")).startswith(english.splitlines()[0].lstrip("# "))
-
-
-def _keeps_words_of_packs(page) -> bool:
-    return tuple(int(part) for part in page.run(FRONTEND).split(".")[:2]) >= KEEPS_WORDS_OF_PACKS
 
 
 def _help(page) -> str:

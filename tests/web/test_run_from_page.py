@@ -10,6 +10,8 @@ from web_page import ComfyPage
 
 DEMO = given_checkpoint.DEMO_NAME + "/"
 LONGEST = 180_000  # milliseconds
+DRAWS_TEXT = (1, 40)  # Nodes 2.0 of 1.32 makes the widget of a node's text and draws it as one grey bar
+SEEN = "Picture 1 = ref_image_0: 1024x768 shrunk to 736x544 (match); no latent"
 
 
 @pytest.fixture
@@ -38,6 +40,9 @@ def test_an_encode_is_queued_and_its_progress_and_text_are_seen(graph, pictures,
     assert "<Picture 3>" in text
     assert "tokens in all" in text
     page.fit()
+    if mode == "canvas" or page.frontend() >= DRAWS_TEXT:
+        drawn = [line.strip() for line in page.run("() => document.body.innerText").splitlines()]
+        assert SEEN in drawn
     page.picture(pictures / f"run_{mode}.png")
 
 
