@@ -8,8 +8,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 UNLISTED = {
-    ".ci", ".gitattributes", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md",
-    "README_CN.md", "SECURITY.md", "pyproject.toml", "requirements-dev.txt", "requirements.txt",
+    ".ci", ".gitattributes", ".github", ".gitignore", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile",
+    "README.md", "README_CN.md", "SECURITY.md", "pyproject.toml", "requirements-dev.txt", "requirements.txt",
 }  # fmt: skip
 
 
