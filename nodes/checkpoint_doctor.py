@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from ..encoder.checkpoint import picture, summary
 from .host import paths, report
 from .host.images import to_image
-from .sockets import schema
+from .sockets import Schema
 
 WHO = "MiniMax H3 Checkpoint Doctor (H3TE)"
 
@@ -17,7 +17,7 @@ WHO = "MiniMax H3 Checkpoint Doctor (H3TE)"
 class CheckpointDoctor(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TECheckpointDoctor",
             display_name=WHO,
             description="Says what a text encoder file is, what is wrong with it and what to do. Reads headers alone.",

@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from .host import caches, report
 from .host.report_conditioning import file_size
-from .sockets import checked_choice, schema
+from .sockets import Schema, checked_choice
 
 WHO = "Clear MiniMax H3 Caches (H3TE)"
 
@@ -16,7 +16,7 @@ WHO = "Clear MiniMax H3 Caches (H3TE)"
 class ClearCaches(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEClearCaches",
             display_name=WHO,
             description="Gives back what the encode nodes keep for later runs, and says how many bytes that were.",

@@ -22,7 +22,7 @@ from .encode_sockets import (
 )
 from .host.keyframes import keyframe_blocks
 from .requests import Request, Row, keyframe_request
-from .sockets import alpha_input, prompt_input, schema, size_inputs
+from .sockets import Schema, alpha_input, prompt_input, size_inputs
 
 NODE = "Encode Video Keyframes (H3TE)"
 
@@ -30,7 +30,7 @@ NODE = "Encode Video Keyframes (H3TE)"
 class EncodeKeyframes(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEEncodeKeyframes",
             display_name="Encode Video Keyframes (H3TE)",
             description="Prompt with a first frame, a last frame, both or neither. They are <Picture 1>, <Picture 2>.",

@@ -21,7 +21,7 @@ from .encode_sockets import (
 )
 from .host.conditioning import reference_blocks
 from .requests import Request, Row, reference_request
-from .sockets import alpha_input, prompt_input, schema, size_inputs
+from .sockets import Schema, alpha_input, prompt_input, size_inputs
 
 NODE = "Encode Prompt + Reference Image (H3TE)"
 
@@ -29,7 +29,7 @@ NODE = "Encode Prompt + Reference Image (H3TE)"
 class EncodeReferences(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEEncodeReferences",
             display_name="Encode Prompt + Reference Image (H3TE)",
             description="Prompt with reference images, videos and sounds: <Picture 1>, <Video 1>, <Audio 1>.",

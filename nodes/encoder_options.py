@@ -11,7 +11,7 @@ from .host import cache_only, caches, clip, kernels, readers
 from .host.caches import CacheSettings
 from .host.paths import BESIDE, OPTIONS, file_state, resolve_vision, vision_values
 from .host.remote_workers import worker_at, worker_state
-from .sockets import Options, is_finite, schema
+from .sockets import Options, Schema, is_finite
 
 DTYPE_CHOICES = ("auto", "bfloat16", "float32")
 READER_CHOICES = readers.CHOICES
@@ -133,7 +133,7 @@ def checked_options(options: object) -> EncoderOptions:
 class EncoderOptionsNode(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEEncoderOptions",
             display_name="MiniMax H3 Encoder Options (H3TE)",
             description="Settings of the text encoder that rarely need a change.",

@@ -9,7 +9,7 @@ from comfy_api.latest import io
 from .chains import FITS, KEYFRAMES, KeyframeItem, checked_chain
 from .colours import rgb
 from .host.images import size_of
-from .sockets import Keyframes, chain_input, checked_choice, checked_switch, is_finite, schema
+from .sockets import Keyframes, Schema, chain_input, checked_choice, checked_switch, is_finite
 
 NODE = "Keyframe (H3TE)"
 UNITS = ("frame", "second")
@@ -18,7 +18,7 @@ UNITS = ("frame", "second")
 class KeyframeNode(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEKeyframe",
             display_name=NODE,
             description="Pins a picture at a frame or second of the video. Chain several, into keyframes of "

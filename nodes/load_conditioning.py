@@ -7,13 +7,13 @@ from comfy_api.latest import io
 from .host import conditioning_list, report
 from .host.conditioning_file import read, read_metadata
 from .host.report_conditioning import described
-from .sockets import PRESENTATION_TIP, schema
+from .sockets import PRESENTATION_TIP, Schema
 
 
 class LoadConditioning(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TELoadConditioning",
             display_name="Load MiniMax H3 Conditioning (H3TE)",
             description="Loads saved conditioning with its latents. Needs no text encoder.",

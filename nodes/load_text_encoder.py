@@ -12,7 +12,7 @@ from .host.clip import H3Clip
 from .host.devices import AUTO, device_options, pick_devices, pick_dtype
 from .host.opening import load_clip, open_recorded, open_remote
 from .host.remote_encoder import check_same, find_remote
-from .sockets import Options, schema
+from .sockets import Options, Schema
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def _values() -> list[str]:
 class LoadTextEncoder(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TELoadTextEncoder",
             display_name="Load MiniMax H3 Text Encoder (H3TE)",
             description="Opens MiniMax H3's text encoder (Qwen3-VL-32B): the released folder or a single file.",

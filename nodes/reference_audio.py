@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from .chains import REFERENCES, AudioItem, checked_chain
 from .host.references import checked_waveform
-from .sockets import References, chain_input, checked_switch, schema, vision_only_input
+from .sockets import References, Schema, chain_input, checked_switch, vision_only_input
 
 NODE = "Reference Audio (H3TE)"
 
@@ -16,7 +16,7 @@ NODE = "Reference Audio (H3TE)"
 class ReferenceAudio(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEReferenceAudio",
             display_name=NODE,
             description="Adds a sound to a chain of references, whose order is the order of the request.",

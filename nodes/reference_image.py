@@ -8,7 +8,7 @@ from comfy_api.latest import io
 
 from .chains import REFERENCES, ImageItem, checked_chain
 from .host.reference_limits import check_aspect
-from .sockets import References, chain_input, checked_switch, is_finite, schema, vision_only_input
+from .sockets import References, Schema, chain_input, checked_switch, is_finite, vision_only_input
 
 NODE = "Reference Image (H3TE)"
 LAST_SECOND = 3600
@@ -17,7 +17,7 @@ LAST_SECOND = 3600
 class ReferenceImage(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEReferenceImage",
             display_name=NODE,
             description="Adds a picture to a chain of references, whose order is the order of the request.",

@@ -12,7 +12,7 @@ from comfy_api.latest import io
 from .chains import REFERENCES, VideoItem, checked_chain
 from .host.reference_videos import check_video
 from .host.video_files import decode
-from .sockets import References, chain_input, checked_switch, schema, vision_only_input
+from .sockets import References, Schema, chain_input, checked_switch, vision_only_input
 
 NODE = "Reference Video (H3TE)"
 
@@ -20,7 +20,7 @@ NODE = "Reference Video (H3TE)"
 class ReferenceVideo(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEReferenceVideo",
             display_name=NODE,
             description="Adds a video to a chain of references, whose order is the order of the request.",

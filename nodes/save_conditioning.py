@@ -11,7 +11,7 @@ from .host.conditioning_file import write
 from .host.conditioning_list import value_of
 from .host.report_conditioning import described
 from .host.saving import prompts_may_be_saved, save_target
-from .sockets import schema
+from .sockets import Schema
 
 PREFIX = "conditioning/h3"
 NO_PROMPT = "without the prompt's text: ComfyUI runs with --disable-metadata"
@@ -20,7 +20,7 @@ NO_PROMPT = "without the prompt's text: ComfyUI runs with --disable-metadata"
 class SaveConditioning(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TESaveConditioning",
             display_name="Save MiniMax H3 Conditioning (H3TE)",
             description="Saves conditioning with its latents, so that later runs need neither encoder nor VAE for it.",

@@ -28,7 +28,7 @@ from .host.images import log_once
 from .host.pictures import pictures_of, shown_on_node
 from .host.preview import preview_all
 from .requests import GROUPS, Request, Row, keyframe_request, reference_request
-from .sockets import alpha_input, gathered, prompt_input, schema, size_inputs
+from .sockets import Schema, alpha_input, gathered, prompt_input, size_inputs
 
 NODE = "Show Presentation (H3TE)"
 CLIP_TIP = "Optional: tells what its caches would make of the request. Nothing is loaded for it."
@@ -39,7 +39,7 @@ WITH_VAE = True  # stands for a VAE: costs are told as they are with one
 class ShowPresentation(io.ComfyNode):
     @classmethod
     def define_schema(cls) -> io.Schema:
-        return schema(
+        return Schema(
             node_id="H3TEShowPresentation",
             display_name="Show Presentation (H3TE)",
             description="Shows what the text encoder would read, tokens of each part and warnings, without encoding.",

@@ -186,16 +186,16 @@ def test_gathered_reads_grown_and_fixed_sockets_alike(comfy):  # noqa: F811
 def test_schema_leaves_out_fields_that_a_release_lacks(comfy, monkeypatch):  # noqa: F811
     from h3te.nodes import sockets
 
-    assert sockets.schema(node_id="X", inputs=[], outputs=[], field_of_the_future=1).node_id == "X"
+    assert sockets.Schema(node_id="X", inputs=[], outputs=[], field_of_the_future=1).node_id == "X"
 
 
 def test_ids_are_literals_in_direct_comfy_nodes():
-    """The Manager reads nodes from the syntax tree."""
+    """The Manager's scanner reads nodes from the syntax tree: a call of something named Schema with its node_id."""
     found = []
     for file in (ROOT / "nodes").glob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ClassDef) and [ast.unparse(base) for base in node.bases] == ["io.ComfyNode"]:
-                calls = [c for c in ast.walk(node) if isinstance(c, ast.Call) and ast.unparse(c.func) == "schema"]
+                calls = [c for c in ast.walk(node) if isinstance(c, ast.Call) and ast.unparse(c.func) == "Schema"]
                 found += [k.value.value for call in calls for k in call.keywords if k.arg == "node_id"]
     assert sorted(found) == sorted(FROZEN)
 
