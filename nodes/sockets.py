@@ -34,7 +34,7 @@ LENGTH_TIP = (
 def Schema(**fields: Any) -> io.Schema:
     """io.Schema with the fields that this release knows; the node's id is read by hidden unique_id for its text.
 
-    ComfyUI-Manager looks for this name in sources, with a `node_id` written out, to know which pack a missing node is of.
+    ComfyUI-Manager looks for this name in sources, with a `node_id` written out, to know whose node is missing.
     """
     known = {field.name for field in dataclasses.fields(io.Schema)}
     fields = {"category": CATEGORY, "hidden": [io.Hidden.unique_id], **fields}
