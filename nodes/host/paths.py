@@ -10,6 +10,7 @@ last, and the log says why.
 
 from __future__ import annotations
 
+import inspect
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -271,4 +272,4 @@ def bundled_tokenizer() -> Path:
     """ComfyUI's own Qwen tokenizer folder, for checkpoints that come without one."""
     import comfy.sd
 
-    return Path(comfy.sd.__file__).parent / "text_encoders" / "qwen25_tokenizer"
+    return Path(inspect.getfile(comfy.sd)).parent / "text_encoders" / "qwen25_tokenizer"
