@@ -160,10 +160,6 @@ class Board:
                 each.cancelled.set()
             self._end(each, Refused(503, text))
 
-    @property
-    def closed(self) -> bool:
-        return self._closed is not None
-
     def _end(self, each: Job | Unload, outcome: EncodeReply | Refused | None) -> None:
         if isinstance(each, Job):
             each.let_go()
