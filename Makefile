@@ -39,7 +39,7 @@ test-web: ## the pack in a real ComfyUI's page: headless Chromium, screenshots i
 	@$(PYTHON) scripts/test_web.py $(ARGS)
 test-all: ## every check there is, one after another, with a table at the end
 	@$(PYTHON) scripts/test_all.py
-lint: ## style, formatting and import boundaries
-	@$(PYTHON) scripts/lint.py
+lint: ## style, types, dead and duplicate code, links, lengths, JavaScript; ARGS="--only types links" chooses
+	@$(PYTHON) scripts/lint.py $(ARGS)
 clean: ## delete what set-up, demo and tests made (.venv, .comfyui, output)
 	@$(PYTHON) scripts/clean.py

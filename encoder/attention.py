@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ def causal_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor
     if len(key) > len(query):
         return _following_attention(query, key, value)
     groups = query.shape[1] // key.shape[1]
-    options = {}
+    options: dict[str, Any] = {}
     if groups > 1 and takes_groups(query.device):
         options = {"enable_gqa": True}
     elif groups > 1:
@@ -76,8 +77,8 @@ def frame_attention(
     start = 0
     for count, length in _calls(frame_lengths):
         rows = slice(start, start + count * length)
-        frames = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))  # [F, H, L, Dh]
-        attended = F.scaled_dot_product_attention(*frames).transpose(1, 2)  # [F, L, H, Dh]
+        q, k, v = (x[rows].unflatten(0, (count, length)).transpose(1, 2) for x in (query, key, value))  # [F, H, L, Dh]
+        attended = F.scaled_dot_product_attention(q, k, v).transpose(1, 2)  # [F, L, H, Dh]
         out[rows].view(attended.shape).copy_(attended)
         start = rows.stop
     return out

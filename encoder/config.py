@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from typing import Any
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class EncoderConfig:
     vision: VisionConfig | None
 
     @classmethod
-    def from_dict(cls, config: Mapping) -> EncoderConfig:
+    def from_dict(cls, config: Mapping[str, Any]) -> EncoderConfig:
         """Read the dict of a Qwen3-VL `config.json`. Raises ValueError naming the key that is missing or
         unsupported."""
         if not isinstance(config, Mapping):
@@ -120,7 +121,7 @@ class EncoderConfig:
         return differing
 
 
-def _number(section: Mapping, where: str, key: str, kind: type = int, default=None):
+def _number(section: Mapping[str, Any], where: str, key: str, kind: type = int, default: Any = None) -> Any:
     """A positive number; `default` stands for an absent or null key, where there is one."""
     value = section.get(key)
     value = default if value is None else value
@@ -133,7 +134,7 @@ def _number(section: Mapping, where: str, key: str, kind: type = int, default=No
     return kind(value)
 
 
-def _numbers(section: Mapping, where: str, key: str, default=None) -> tuple[int, ...]:
+def _numbers(section: Mapping[str, Any], where: str, key: str, default: Any = None) -> tuple[int, ...]:
     value = section.get(key, default)
     if not isinstance(value, (list, tuple)) or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(
@@ -143,7 +144,7 @@ def _numbers(section: Mapping, where: str, key: str, default=None) -> tuple[int,
     return tuple(value)
 
 
-def _expect(where: str, got, *allowed) -> None:
+def _expect(where: str, got: object, *allowed: object) -> None:
     if got not in allowed:
         raise ValueError(
             f"EncoderConfig: expected {where} to be {' or '.join(map(repr, allowed))}, got {_short(got)}. "
@@ -151,7 +152,7 @@ def _expect(where: str, got, *allowed) -> None:
         )
 
 
-def _text_from_dict(text: Mapping) -> TextConfig:
+def _text_from_dict(text: Mapping[str, Any]) -> TextConfig:
     where = "text_config"
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
     if not isinstance(rope, Mapping):
@@ -217,12 +218,12 @@ def _short(value: object) -> str:
     return repr(value)[:200]
 
 
-def _agree(expected: str, first, second, agreed: bool) -> None:
+def _agree(expected: str, first: object, second: object, agreed: bool) -> None:
     if not agreed:
         raise ValueError(f"EncoderConfig: expected {expected}, got {_short(first)} and {_short(second)}. {_RESTORE}")
 
 
-def _vision_from_dict(vision: Mapping) -> VisionConfig:
+def _vision_from_dict(vision: Mapping[str, Any]) -> VisionConfig:
     where = "vision_config"
     _expect("vision_config.hidden_act", vision.get("hidden_act", "gelu_pytorch_tanh"), "gelu_pytorch_tanh")
     keys = ("hidden_size", "intermediate_size", "depth", "num_heads", "out_hidden_size", "num_position_embeddings")

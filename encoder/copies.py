@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -51,8 +52,8 @@ class StreamCopies:
         self._module = torch.get_device_module(device)
         self._stream = self._module.Stream(device=device)
         self._pinned: list[torch.Tensor | None] = [None] * SLOTS
-        self._copied = [None] * SLOTS  # events: the slot's copies are done
-        self._done = [None] * SLOTS  # events: the device has computed with the slot's page
+        self._copied: list[Any] = [None] * SLOTS  # events: the slot's copies are done
+        self._done: list[Any] = [None] * SLOTS  # events: the device has computed with the slot's page
         self._pinning = True
 
     def fetch(self, page: int, leaves: Sequence[Parts]) -> list[Parts]:
@@ -92,12 +93,14 @@ class StreamCopies:
 
     def _buffer(self, slot: int, nbytes: int) -> torch.Tensor | None:
         """Pinned memory of the slot; None where the system grants none."""
-        if self._pinning and (self._pinned[slot] is None or self._pinned[slot].nbytes < nbytes):
+        pinned = self._pinned[slot]
+        if self._pinning and (pinned is None or pinned.nbytes < nbytes):
             try:
                 self._pinned[slot] = torch.empty(nbytes, dtype=torch.uint8, pin_memory=True)
             except RuntimeError as error:
                 logger.warning("no pinned memory (%s): weights are copied from ordinary memory, slower.", error)
-                self._pinning, self._pinned = False, [None] * SLOTS
+                self._pinning = False
+                self._pinned = [None] * SLOTS
         return self._pinned[slot]
 
 

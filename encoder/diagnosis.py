@@ -8,9 +8,10 @@ LoRA) or not (overflow, a device that miscomputes).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -18,6 +19,9 @@ from torch import nn
 from .leaf import Leaf
 from .parallel.group import ALONE, TensorParallel
 from .vision import VisionTower
+
+if TYPE_CHECKING:
+    from .model import ReleasedTree
 
 TOKEN_TABLE = "token embedding"
 ELSEWHERE = "what another rank holds of it"
@@ -42,7 +46,11 @@ def is_finite(hidden: torch.Tensor) -> bool:
 
 
 def non_finite_error(
-    model: nn.Module, rerun: Callable[[], object], dtype: torch.dtype, where: object, parallel: TensorParallel = ALONE
+    model: ReleasedTree,
+    rerun: Callable[[], object],
+    dtype: torch.dtype,
+    where: object,
+    parallel: TensorParallel = ALONE,
 ) -> RuntimeError:
     """The error to raise after a run of `model` (`language_model` and `visual`) gave NaN or infinity.
 
@@ -67,7 +75,7 @@ def non_finite_error(
     )
 
 
-def find_bad_part(model: nn.Module, run: Callable[[], object], parallel: TensorParallel = ALONE) -> BadPart | None:
+def find_bad_part(model: ReleasedTree, run: Callable[[], object], parallel: TensorParallel = ALONE) -> BadPart | None:
     """The first part whose output is not finite, on any rank, while `run()` computes with `model`; None if there is
     none."""
     with _watched(model, parallel):
@@ -79,7 +87,7 @@ def find_bad_part(model: nn.Module, run: Callable[[], object], parallel: TensorP
 
 
 @contextmanager
-def _watched(model: nn.Module, parallel: TensorParallel) -> Iterator[None]:
+def _watched(model: ReleasedTree, parallel: TensorParallel) -> Generator[None, None, None]:
     hooks = [module.register_forward_hook(_check_output(name, path, parallel)) for name, path, module in _parts(model)]
     hooks.append(model.language_model.layers[0].register_forward_pre_hook(_check_embeddings))
     try:
@@ -89,7 +97,7 @@ def _watched(model: nn.Module, parallel: TensorParallel) -> Iterator[None]:
             hook.remove()
 
 
-def _parts(model: nn.Module) -> Iterator[tuple[str, str, nn.Module]]:
+def _parts(model: ReleasedTree) -> Iterator[tuple[str, str, nn.Module]]:
     """(name for people, released path, module) of every part whose output is checked."""
     if model.visual is not None:
         yield from _vision_parts(model.visual)
@@ -110,8 +118,8 @@ def _numbered(name: str, path: str, modules: nn.ModuleList) -> Iterator[tuple[st
         yield f"{name} {i + 1} of {len(modules)}", f"{path}.{i}", module
 
 
-def _check_output(name: str, path: str, parallel: TensorParallel) -> Callable:
-    def check(module: nn.Module, args: tuple, output: torch.Tensor) -> None:
+def _check_output(name: str, path: str, parallel: TensorParallel) -> Callable[..., Any]:
+    def check(module: nn.Module, args: tuple[Any, ...], output: torch.Tensor) -> None:
         if parallel.any(not is_finite(output), output.device):
             weights = tuple(_bad_weights(module, path, output))
             elsewhere = parallel.any(bool(weights), output.device)
@@ -120,7 +128,7 @@ def _check_output(name: str, path: str, parallel: TensorParallel) -> Callable:
     return check
 
 
-def _check_embeddings(layer: nn.Module, args: tuple) -> None:
+def _check_embeddings(layer: nn.Module, args: tuple[Any, ...]) -> None:
     """Vision features were checked when they were made, so what is bad here was looked up in the token table."""
     rows = torch.nonzero(~torch.isfinite(args[0]).all(-1))[:, 0].tolist()
     if rows:

@@ -14,9 +14,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from .config import EncoderConfig
 from .decoder import EmbeddedSequence
@@ -26,6 +26,9 @@ from .progress import LAYER, VISION_BLOCK, Progress, Steps, step_text
 from .rope import text_rotary
 from .token_inputs import grid_list
 from .vision import Grid, VisionFeatures, join_features
+
+if TYPE_CHECKING:
+    from .model import ReleasedTree
 
 VISION_PACKINGS = ("official", "per_reference")
 
@@ -51,7 +54,7 @@ class EncodePass:
 
     def __init__(
         self,
-        tree: nn.Module,
+        tree: ReleasedTree,
         config: EncoderConfig,
         requests: Sequence[Request],
         device: torch.device,

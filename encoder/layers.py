@@ -11,11 +11,11 @@ weight; the position table is interpolated in float32 and cast by the caller whe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -52,7 +52,7 @@ class _Layer:
     _lent: Lent | None = None
 
     @contextmanager
-    def lend(self, x: torch.Tensor, dtype: torch.dtype | None) -> Iterator[Lent]:
+    def lend(self, x: torch.Tensor, dtype: torch.dtype | None) -> Generator[Lent, None, None]:
         """Borrowed for x and unpacked: the weight in `dtype` (None: as stored, or float32 where it is packed), the bias
         in that of x."""
         if self._loans is None:
@@ -73,7 +73,9 @@ class _Layer:
     def _end_loan(self) -> None:
         self._loans = self._lent = None
 
-    def _unpacked(self, weight: torch.Tensor | Parts, bias: torch.Tensor | None, x: torch.Tensor, dtype) -> Lent:
+    def _unpacked(
+        self, weight: torch.Tensor | Parts, bias: torch.Tensor | None, x: torch.Tensor, dtype: torch.dtype
+    ) -> Lent:
         scale = None
         if self.input_scale is not None and self.is_packed(weight):
             scale = self.input_scale.to(device=x.device, dtype=x.dtype)
@@ -254,7 +256,7 @@ class Layers:
     """Builds weightless (meta) layers of given sizes on one `ops`; the model code asks it for every leaf, in the sizes
     of one rank of `parallel`."""
 
-    def __init__(self, ops, dtype: torch.dtype, parallel: TensorParallel = ALONE):
+    def __init__(self, ops: Any, dtype: torch.dtype, parallel: TensorParallel = ALONE):
         self.classes = layer_classes(ops.Leaf)
         self.dtype, self.parallel = dtype, parallel
 

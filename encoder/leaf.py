@@ -6,7 +6,7 @@ through `ops`; any class with `weight`, `bias` and `borrow` will do, and then pa
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Protocol
 
@@ -52,7 +52,7 @@ class Leaf(nn.Module):
         self.staged: dict[torch.device, Parts] = {}  # fetched ahead of use, see pager.py
 
     @contextmanager
-    def borrow(self, x: torch.Tensor) -> Iterator[BorrowedPair]:
+    def borrow(self, x: torch.Tensor) -> Generator[BorrowedPair, None, None]:
         """Yield (weight, bias) on `x.device`, as stored; bias is None where the layer has none."""
         bias = self.bias
         yield self.weight_on(x.device), None if bias is None else bias.to(x.device)
@@ -68,7 +68,7 @@ class Leaf(nn.Module):
         parts = self.staged.get(device) or {name: part.to(device) for name, part in self.rest.parts().items()}
         return parts["weight"] if self.packing is None else parts
 
-    def _apply(self, fn, recurse: bool = True):
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True):
         for name, param in list(self._parameters.items()):
             if param is not None:
                 tensor = param.data
@@ -77,7 +77,7 @@ class Leaf(nn.Module):
                     self._parameters[name] = nn.Parameter(moved, requires_grad=False)
         return self
 
-    def _moved(self, name: str, tensor: torch.Tensor, fn) -> torch.Tensor:
+    def _moved(self, name: str, tensor: torch.Tensor, fn: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         if name == "weight" and self.rest is not None:
             return self._moved_from_rest(tensor, fn(torch.empty(0, dtype=torch.uint8)).device)
         if tensor.is_meta and name not in self.at_rest:  # a placeholder has nothing to move: its weight comes later

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -26,13 +27,13 @@ from .tokens import H3Tokenizer, find_tokenizer
 
 
 def build_encoder(
-    config: EncoderConfig | Mapping,
+    config: EncoderConfig | Mapping[str, Any],
     *,
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.bfloat16,
     tap_layer: int = SELECTED_LAYER,
-    ops=None,
-    tokenizer=None,
+    ops: Any = None,
+    tokenizer: Any = None,
     parallel: TensorParallel | None = None,
 ) -> Encoder:
     """An encoder without weights: give them with `load_weights`.
@@ -61,8 +62,8 @@ def load_encoder(
     device: torch.device | str = "cpu",
     dtype: torch.dtype = torch.bfloat16,
     tap_layer: int = SELECTED_LAYER,
-    ops=None,
-    tokenizer=None,
+    ops: Any = None,
+    tokenizer: Any = None,
     reader: str = "mmap",
     vision: str | Path | None = None,
     parallel: TensorParallel | None = None,
@@ -114,7 +115,7 @@ def _own_part(stored: StoredWeight, span: Span | None) -> StoredWeight:
     return stored if span is None else stored.cut(span.axis, span.start, span.stop)
 
 
-def _as_tokenizer(tokenizer) -> H3Tokenizer | None:
+def _as_tokenizer(tokenizer: Any) -> H3Tokenizer | None:
     if tokenizer is None or isinstance(tokenizer, H3Tokenizer):
         return tokenizer
     if isinstance(tokenizer, (str, Path)):

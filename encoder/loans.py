@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from torch import nn
 
 
 class Loans:
     def __init__(self, pages: Sequence[Sequence[nn.Module]]):
-        self._pages = [[leaf for m in page for leaf in m.modules() if hasattr(leaf, "lend_until")] for page in pages]
+        self._pages: list[list[Any]] = [
+            [leaf for m in page for leaf in m.modules() if hasattr(leaf, "lend_until")] for page in pages
+        ]
         self._open = ExitStack()
 
     def turn_to(self, index: int) -> None:

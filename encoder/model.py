@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
@@ -59,7 +60,7 @@ class Encoder(nn.Module):
         device: torch.device | str = "cpu",
         dtype: torch.dtype = torch.bfloat16,
         tap_layer: int = SELECTED_LAYER,
-        ops=None,
+        ops: Any = None,
         tokenizer: H3Tokenizer | None = None,
         parallel: TensorParallel | None = None,
     ):
@@ -131,7 +132,7 @@ class Encoder(nn.Module):
     def encode(
         self,
         prompt: str,
-        references: Sequence = (),
+        references: Sequence[Any] = (),
         *,
         progress: Progress | None = None,
         vision_packing: str = "official",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,7 +29,7 @@ class Pager:
         self._device = device
         self._copies = copies_for(device)
         self._thread: ThreadPoolExecutor | None = None
-        self._coming: tuple[int, Future] | None = None
+        self._coming: tuple[int, Future[Any]] | None = None
         self._open: int | None = None
 
     def __enter__(self) -> Pager:
@@ -37,7 +38,7 @@ class Pager:
             self._start(0)
         return self
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: object) -> None:
         self._loans.end()
         if self._thread is None:
             return
@@ -66,7 +67,7 @@ class Pager:
     def _start(self, index: int) -> None:
         self._coming = index, self._thread.submit(self._fetch, index)
 
-    def _fetch(self, index: int) -> list:
+    def _fetch(self, index: int) -> list[Any]:
         return self._copies.fetch(index, [leaf.rest.parts() for leaf in self._pages[index]])
 
     def _close(self) -> None:

@@ -77,8 +77,8 @@ def concatenate(patches: Sequence[Patches]) -> Patches | None:
         return None
     if len(patches) == 1:
         return patches[0]
-    digests = [p.digests for p in patches]
-    known = None if None in digests else tuple(digest for each in digests for digest in each)
+    digests = [p.digests for p in patches if p.digests is not None]
+    known = tuple(digest for each in digests for digest in each) if len(digests) == len(patches) else None
     return Patches(torch.cat([p.pixel_values for p in patches]), torch.cat([p.grid_thw for p in patches]), known)
 
 

@@ -22,7 +22,7 @@ _VIDEOS = ((176, 96, 36), (206, 138, 70), (146, 74, 24))
 _SOUNDS = ((98, 128, 44), (134, 160, 78), (74, 100, 30))
 _PROMPT = (96, 104, 116)
 
-Drawing = Callable[[Image.Image, ImageDraw.ImageDraw], None]
+Drawing = Callable[[Image.Image, ImageDraw.ImageDraw], object]
 
 
 class Page:
@@ -68,4 +68,5 @@ def ink_of(part: str) -> RGB:
     """The same, dark enough for text on paper."""
     colour = colour_of(part)
     dark = min(1.0, DARK / max(1.0, 0.3 * colour[0] + 0.6 * colour[1] + 0.1 * colour[2]))
-    return tuple(round(value * dark) for value in colour)
+    red, green, blue = (round(value * dark) for value in colour)
+    return red, green, blue

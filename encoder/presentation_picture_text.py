@@ -12,6 +12,7 @@ import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import groupby
+from typing import Any
 
 from PIL import ImageDraw, ImageFont
 
@@ -156,7 +157,7 @@ def _covers(name: str, character: str) -> bool:
     return any(shape[1]) and shape != _shape(face, _NOWHERE)
 
 
-def _shape(face: ImageFont.FreeTypeFont, character: str) -> tuple:
+def _shape(face: ImageFont.FreeTypeFont, character: str) -> tuple[Any, ...]:
     mask = face.getmask(character)
     return mask.size, bytes(mask)
 

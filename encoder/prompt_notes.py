@@ -76,7 +76,7 @@ def _weights(prompt: str) -> Iterator[PromptNote]:
         )
 
 
-def _weight_matches(prompt: str) -> Iterator[re.Match]:
+def _weight_matches(prompt: str) -> Iterator[re.Match[str]]:
     yield from _CERTAIN.finditer(prompt)
     yield from _SWITCHED.finditer(prompt)
     yield from (match for match in _BRACKETED.finditer(prompt) if _is_weighted(match.group(1)))

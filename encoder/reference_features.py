@@ -45,6 +45,8 @@ def references_of(
     """The reference of each block. merged: patches of one feature (4)."""
     found = {}
     for modality, given in patches.items():
+        if given is None:
+            continue
         waiting = iter([block for block in blocks if block.modality == modality])
         row, step, named = 0, 0, digests.get(modality, ())
         for grid in grid_list(given):
@@ -92,7 +94,9 @@ class ReferenceFeatures:
         """The features of every reference on the device; new ones are kept on the CPU while they fit into `room`."""
         found = {key: _moved(features, device) for key, features in self.known.items()}
         if self.unseen:
-            calls = [(r.pixel_values.to(device=device, dtype=dtype), [r.grid]) for r in self.unseen.values()]
+            calls: list[tuple[torch.Tensor, Sequence[Grid]]] = [
+                (r.pixel_values.to(device=device, dtype=dtype), [r.grid]) for r in self.unseen.values()
+            ]
             found |= zip(self.unseen, tower.see(calls, on_block, lend_once), strict=True)
         self.kept = {}
         for key in self.unseen:

@@ -10,9 +10,9 @@ needed only when something is left to compute (`needs_weights`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import torch
-from torch import nn
 
 from .cache.content import block_digests, token_keys
 from .cache.prefix_tree import Branch, chain
@@ -28,11 +28,14 @@ from .rope import text_rotary
 from .segments import Segment, Whole, plan_segments, share_room
 from .vision import VisionFeatures
 
+if TYPE_CHECKING:
+    from .model import ReleasedTree
+
 
 class ReusingPass(EncodePass):
     def __init__(
         self,
-        tree: nn.Module,
+        tree: ReleasedTree,
         config: EncoderConfig,
         requests: Sequence[Request],
         device: torch.device,

@@ -8,7 +8,7 @@ the seam, unless they are the whole request.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -68,7 +68,9 @@ def usable(end: int, blocks: Sequence[Block], length: int) -> int:
     return end if end >= MIN_REUSED or end == length else 0
 
 
-def _best(own: torch.Tensor, kept: tuple[Branch | None, int], before) -> tuple[Branch | None, int]:
+def _best(
+    own: torch.Tensor, kept: tuple[Branch | None, int], before: Iterable[tuple[torch.Tensor, Branch | None]]
+) -> tuple[Branch | None, int]:
     """The longest prefix among the kept ones and the requests before: (keys, branch of its last row)."""
     best = kept
     for keys, branch in before:

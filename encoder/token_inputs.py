@@ -86,7 +86,7 @@ def _check_count(grids: torch.Tensor, name: str, pixels: torch.Tensor) -> None:
         )
 
 
-def _described(value) -> str:
+def _described(value: object) -> str:
     return f"{value.dtype} {list(value.shape)}" if isinstance(value, torch.Tensor) else type(value).__name__
 
 

@@ -29,7 +29,7 @@ class TokenTable:
         self.assign("weight", torch.empty((packing.nbytes,), dtype=torch.uint8, device="meta"))
         self.packing = packing
 
-    def store(self, rest: Rest, input_scale: None = None) -> None:
+    def store(self, rest: Rest, input_scale: torch.Tensor | None = None) -> None:
         self.rest = rest
 
     def assign(self, attribute: str, tensor: torch.Tensor) -> None:
@@ -51,15 +51,15 @@ class TokenTable:
         return self.parallel.sum(found)
 
     def _look_up(self, ids: torch.Tensor, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-        if self.rest is None:
+        if (rest := self.rest) is None:
             rows = F.embedding(ids.to(self.weight.device), self.weight)
         else:
             used, places = ids.unique(return_inverse=True)
-            rows = self._rows(used, dtype)[places]
+            rows = self._rows(rest, used, dtype)[places]
         return rows.to(device=device, dtype=dtype)
 
-    def _rows(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        parts = self.rest.row_parts(ids)
+    def _rows(self, rest: Rest, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        parts = rest.row_parts(ids)
         if self.packing is None:
             return parts["weight"]
         return unpack(self.packing.of_rows(len(ids)), parts, dtype)

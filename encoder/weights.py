@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import torch
 from torch import nn
@@ -72,7 +73,7 @@ class WeightSlots:
     def __init__(self, root: nn.Module, decoder: Decoder | None, leaf: type, cuts: Cuts = WHOLE):
         """decoder None: outside the group of ranks, without any place."""
         self.tap_layer = len(decoder.layers) if decoder else 0
-        self._leaves: dict[str, tuple[Leaf | TokenTable, str]] = {}
+        self._leaves: dict[str, tuple[Any, str]] = {}  # a Leaf, here or of the host, or the TokenTable
         if decoder is not None:
             self._leaves[EMBED_TOKENS] = (decoder.embed_tokens, "weight")
         for module_name, module in root.named_modules():

@@ -58,6 +58,8 @@ def for_transformers(interpolation: str = "chosen") -> Patches:
         )
     found: list[Patch | None] = []
     for family in families():
-        found += [tower_device.patch_for(family), text_rotary_device.patch_for(family)]
-        found += [patch.patch_for(family, interpolation) for patch in (closed_interpolation, closed_taps)]
+        found.append(tower_device.patch_for(family))
+        found.append(text_rotary_device.patch_for(family))
+        found.append(closed_interpolation.patch_for(family, interpolation))
+        found.append(closed_taps.patch_for(family, interpolation))
     return Patches(patch for patch in found if patch is not None)

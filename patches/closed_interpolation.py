@@ -12,6 +12,8 @@ must not change because this one is installed.
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import nn
 
 from ..encoder.rope import interpolation_taps
@@ -40,7 +42,7 @@ def patch_for(family: Family, setting: str = "") -> MethodPatch | None:
         return None
 
     def wrap(original: Method, owners: Owners) -> Method:
-        def fast_pos_embed_interpolate(self, grid_thw, *args, **kwargs):
+        def fast_pos_embed_interpolate(self: Any, grid_thw: Any, *args: Any, **kwargs: Any):
             if not is_chosen(self, owners):
                 return original(self, grid_thw, *args, **kwargs)
             table = self.pos_embed.weight

@@ -11,6 +11,8 @@ Only towers that were chosen follow it, unless an owner of the patch asks for "a
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..encoder.rope import interpolation_taps
 from .closed_interpolation import is_chosen
 from .method_patch import Method, MethodPatch, Owners
@@ -25,7 +27,7 @@ def patch_for(family: Family, setting: str = "") -> MethodPatch | None:
         return None
 
     def wrap(original: Method, owners: Owners) -> Method:
-        def forward(self, hidden_states, grid_thw, *args, **kwargs):
+        def forward(self: Any, hidden_states: Any, grid_thw: Any, *args: Any, **kwargs: Any):
             if is_chosen(self, owners):
                 taps, weights = interpolation_taps(
                     grid_thw.tolist(), self.config.spatial_merge_size, self.num_grid_per_side, hidden_states.device

@@ -8,7 +8,7 @@ module afterwards, as without the stand-in.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -35,7 +35,7 @@ def stand_in(module: nn.Module, children: Mapping[str, nn.Module], tensors: Mapp
 @contextmanager
 def lent(
     module: nn.Module, children: Mapping[str, nn.Module], tensors: Mapping[str, torch.Tensor]
-) -> Iterator[nn.Module]:
+) -> Generator[nn.Module, None, None]:
     """A stand-in whose new attributes are handed to the module when the call is over."""
     twin = stand_in(module, children, tensors)
     before = dict(vars(twin))

@@ -55,7 +55,7 @@ class MethodPatch:
             if not records:
                 delattr(self.target, RECORDS)
 
-    def _unwind(self, records: dict) -> None:
+    def _unwind(self, records: dict[str, Any]) -> None:
         """Take away our wrappers from the top as long as nobody wants them."""
         idle = {id(record["wrapper"]): name for name, record in records.items() if not record["owners"]}
         while (name := idle.get(id(self.target.__dict__[self.symbol]))) in records:
@@ -68,7 +68,7 @@ class MethodPatch:
             method = getattr(method, "__wrapped__", None)
         return method is wrapper
 
-    def _install(self, lost: dict | None) -> dict:
+    def _install(self, lost: dict[str, Any] | None) -> dict[str, Any]:
         """Wrap what the class has now. A wrapper that cannot be seen any more becomes a passage; its owners move."""
         original: Method = self.target.__dict__[self.symbol]
         owners: dict[object, str] = {}
@@ -78,7 +78,7 @@ class MethodPatch:
         changed = self.wrap(original, owners)
 
         @functools.wraps(original)
-        def wrapper(*args, **kwargs):
+        def wrapper(*args: Any, **kwargs: Any):
             return (changed if owners else original)(*args, **kwargs)
 
         setattr(self.target, self.symbol, wrapper)

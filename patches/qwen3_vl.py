@@ -81,8 +81,8 @@ def _found(version: tuple[int, int]) -> Iterator[Family]:
         if module is None:
             continue
         tower, rotary = (_class(module, wanted) for wanted in (tower_name, rotary_name))
-        kind = tower and generation(module, tower)
-        if kind and (rotary or rotary_name is None):
+        kind = generation(module, tower) if tower else None
+        if tower and kind and (rotary or rotary_name is None):
             yield Family(module, tower, rotary, kind, version)
         else:
             names = " and ".join(wanted for wanted in (tower_name, rotary_name) if wanted)

@@ -11,6 +11,8 @@ Rope types other than the default keep frequencies of their own on the module an
 
 from __future__ import annotations
 
+from typing import Any
+
 from .lending import brought
 from .method_patch import Method, MethodPatch, Owners
 from .qwen3_vl import Family
@@ -25,7 +27,7 @@ def patch_for(family: Family) -> MethodPatch | None:
         return None
 
     def wrap(original: Method, owners: Owners) -> Method:
-        def forward(self, x, position_ids, *args, **kwargs):
+        def forward(self: Any, x: Any, position_ids: Any, *args: Any, **kwargs: Any):
             rotary = brought(self, "inv_freq", x.device) if self.rope_type == "default" else None
             if position_ids.device != x.device and not position_ids.is_meta:
                 position_ids = position_ids.to(x.device)

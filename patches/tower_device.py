@@ -15,6 +15,8 @@ attention read them on the host).
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -33,7 +35,7 @@ def patch_for(family: Family) -> MethodPatch:
     """The patch of one tower."""
 
     def wrap(original: Method, owners: Owners) -> Method:
-        def forward(self, hidden_states, grid_thw, *args, **kwargs):
+        def forward(self: Any, hidden_states: Any, grid_thw: Any, *args: Any, **kwargs: Any):
             device = hidden_states.device
             if family.generation != "method":
                 kwargs = {**kwargs, **_moved_positions(family, self, grid_thw, device, kwargs)}
@@ -53,7 +55,9 @@ def _brought_children(tower: nn.Module, device: torch.device) -> dict[str, nn.Mo
     return {child: module for child, module in pairs if module is not None}
 
 
-def _moved_positions(family: Family, tower: nn.Module, grids: torch.Tensor, device: torch.device, given: dict) -> dict:
+def _moved_positions(
+    family: Family, tower: nn.Module, grids: torch.Tensor, device: torch.device, given: dict[str, Any]
+) -> dict[str, Any]:
     """Taps, weights and position ids on `device`, by the names under which the tower accepts them; {} in place."""
     names = (*ARGUMENTS[family.generation], "position_ids")
     ready = {name: given[name] for name in names if given.get(name) is not None}

@@ -1,65 +1,92 @@
-"""Style (ruff), formatting (ruff format) and the boundaries between rooms; changes nothing."""
+"""Every check that reads the project and runs nothing of it: style, types, dead code, duplicates, links, lengths.
+
+One line per check, what it found below it; changes no file. Status 1 when any finds something. Programs that set-up
+did not install are installed into .venv at the first run; where no package index has them, their checks are NOT RUN,
+with the reason, and the others decide: `make lint ARGS=--all` counts that as a failure.
+"""
 
 from __future__ import annotations
 
 import argparse
-import ast
-import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-import layout
+import lint_boundaries
+import lint_length
+import lint_links
+import lint_locales
+import lint_map
+import lint_tools
+from package_installer import SetupError
 from setup import enter
 
-# Top-level modules of ComfyUI; only nodes/ and patches/ may import them.
-HOST_MODULES = frozenset(
-    {"comfy", "comfy_api", "comfy_extras", "comfy_execution", "folder_paths", "server", "execution", "node_helpers"}
+
+@dataclass(frozen=True)
+class Check:
+    """One question: what it asks, how it is answered (the problems found), and whether it needs a pinned program."""
+
+    name: str
+    what: str
+    problems: Callable[[], list[str]]
+    pinned: bool = False
+
+
+def _program(name: str, what: str, tool: lint_tools.Tool) -> Check:
+    return Check(name, what, lambda: lint_tools.run(tool), tool.pinned)
+
+
+CHECKS = (
+    _program("ruff", "rules", lint_tools.RUFF),
+    _program("format", "ruff's formatting", lint_tools.RUFF_FORMAT),
+    Check("boundaries", "imports between rooms", lint_boundaries.problems),
+    Check("lengths", "files and functions", lint_length.problems),
+    Check("links", "relative links in Markdown", lint_links.problems),
+    Check("map", "the README's Map", lint_map.problems),
+    Check("locales", "each text in each language", lint_locales.problems),
+    _program("types", "basedpyright, strict in encoder/ and patches/", lint_tools.TYPES),
+    _program("dead-code", "vulture", lint_tools.DEAD_CODE),
+    _program("duplicates", "pylint's duplicate-code", lint_tools.DUPLICATES),
+    _program("javascript", "oxlint", lint_tools.JAVASCRIPT),
 )
-# Room -> modules that it must not import. Relative imports are checked by the room they lead to.
-FORBIDDEN = {
-    "encoder": HOST_MODULES | {"nodes", "patches", "transformers", "torchvision"},
-    "patches": frozenset({"nodes"}),
-    "web": HOST_MODULES,
-}
 
 
-def imported(path: Path, room: Path) -> Iterator[tuple[int, str]]:
-    """(line, top-level module or room) of every import in a file, wherever in the file it stands."""
-    depth = len(path.relative_to(room).parts)  # dots that lead from this file to the pack's root
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from ((node.lineno, alias.name.split(".")[0]) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.level == 0:
-            yield node.lineno, (node.module or "").split(".")[0]
-        elif isinstance(node, ast.ImportFrom) and node.level > depth:
-            names = [node.module] if node.module else [alias.name for alias in node.names]
-            yield from ((node.lineno, name.split(".")[0]) for name in names)
+def run(checks: Sequence[Check], all_must_run: bool = False) -> int:
+    """Runs the checks and prints one line each; returns 1 when one failed, or was not run and had to be."""
+    reason = _obstacle() if any(check.pinned for check in checks) else ""
+    outcomes = [_outcome(check, reason if check.pinned else "") for check in checks]
+    if reason and "NOT RUN" in outcomes:
+        print(f"\nNOT RUN, because its programs could not be installed:\n{reason}")
+    return int("FAIL" in outcomes or (all_must_run and "NOT RUN" in outcomes))
 
 
-def crossings(root: Path = layout.ROOT) -> list[str]:
-    """Imports that cross a boundary, as "file:line: message"."""
-    found = []
-    for room, forbidden in FORBIDDEN.items():
-        for path in sorted((root / room).rglob("*.py")):
-            for line, name in imported(path, root / room):
-                if name in forbidden:
-                    found.append(f"{path.relative_to(root)}:{line}: {room}/ must not import {name}")
-    return found
+def _obstacle() -> str:
+    try:
+        lint_tools.provide()
+    except SetupError as error:
+        return str(error)
+    return ""
 
 
-def main() -> int:
-    """Runs all three; returns 1 when any finds something."""
-    ruff = [str(layout.venv_python().with_name("ruff"))]
-    failed = False
-    for command in (["check", "--output-format", "concise"], ["format", "--check", "--output-format", "concise"]):
-        failed |= subprocess.call([*ruff, *command, "."], cwd=layout.ROOT) != 0
-    problems = crossings()
-    print("\n".join(problems) if problems else "Boundaries between rooms: kept")
-    return int(failed or bool(problems))
+def _outcome(check: Check, obstacle: str) -> str:
+    started = time.monotonic()
+    found = [] if obstacle else check.problems()
+    outcome = "NOT RUN" if obstacle else "FAIL" if found else "PASS"
+    print(f"  {outcome:<8}{check.name:<12}{check.what}, {time.monotonic() - started:.1f} s", flush=True)
+    for problem in found:
+        print(f"    {problem}")
+    return outcome
+
+
+def _parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Check what can be checked without running anything.")
+    parser.add_argument("--only", nargs="+", choices=[check.name for check in CHECKS], help="these checks alone")
+    parser.add_argument("--all", action="store_true", help="a check that cannot be run here is a failure")
+    return parser.parse_args()
 
 
 if __name__ == "__main__":
-    argparse.ArgumentParser(description="Check style, formatting and boundaries between rooms.").parse_args()
+    chosen = _parsed()
     enter()
-    sys.exit(main())
+    sys.exit(run([check for check in CHECKS if not chosen.only or check.name in chosen.only], chosen.all))

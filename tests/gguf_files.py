@@ -19,7 +19,6 @@ from h3te_tests.tiny_weights import shapes, tiny_weight
 TINY = Types(linear="Q8_0", embedding="Q8_0", vision="Q8_0")
 WIDE = Types(linear="Q4_K", down="Q6_K", embedding="Q6_K", vision="Q6_K")  # rows of 256
 NAMES = {"A": "ComfyUI", "B": "ComfyUI", "C": "llama.cpp"}
-MAGIC = b"GGUF"
 
 
 def write_family(path: Path, family: str, config: dict, types: Types = TINY) -> Path:

@@ -8,7 +8,7 @@ from pathlib import Path
 import clean
 import help as targets_help
 import layout
-import lint
+import lint_boundaries
 import pytest
 from h3te_tests.empty_clone import moved_folders  # noqa: F401 (fixture)
 
@@ -48,7 +48,7 @@ def test_import_across_a_boundary_is_found(tmp_path):
     bad = Path("encoder", "deep", "bad.py")
     (tmp_path / bad).write_text("def f():\n    import comfy.ops\n    from ...nodes import x\n")
     found = [f"{bad}:{line}: encoder/ must not import {name}" for line, name in ((2, "comfy"), (3, "nodes"))]
-    assert lint.crossings(tmp_path) == found
+    assert lint_boundaries.problems(tmp_path) == found
 
 
 def test_every_make_target_is_one_line_into_scripts_and_documented():

@@ -61,10 +61,6 @@ def frames(extras: dict) -> list[int]:
     return [block["resolved_frame_index"] for block in extras.get("minimax_keyframes", [])]
 
 
-def bytes_of(image: torch.Tensor) -> torch.Tensor:
-    return (image[0] * 255).round().to(torch.uint8)
-
-
 # what is emitted
 
 

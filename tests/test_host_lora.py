@@ -22,7 +22,6 @@ AWQ = ("nvfp4_awq", "nvfp4_awq streamed")
 OPEN = ("model.layers.0.self_attn.o_proj", "model.layers.3.mlp.down_proj")  # also in an AWQ file
 SCALED = ("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.k_proj", "model.layers.1.self_attn.v_proj",
           "model.layers.2.mlp.gate_proj", "model.layers.4.mlp.up_proj")  # fmt: skip
-NORMS = ("model.layers.0.input_layernorm", "model.layers.2.post_attention_layernorm")
 VISION = ("visual.blocks.0.attn.qkv", "visual.merger.linear_fc2")
 WRITTEN = "bf16"  # mapped: ComfyUI writes the LoRA into the weight itself, rounded to bfloat16
 EXACT, ROUNDED = 2e-5, 2e-2  # relative L2 in float32; with weights rounded to bfloat16

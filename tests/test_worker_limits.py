@@ -33,7 +33,6 @@ from h3te_tests.worker_calls import (
 LIMITS = Limits(
     body_bytes=400_000, tokens=20_000, queue=2, answers=2, stall_seconds=0.5, grace_seconds=20, connections=40
 )
-NO_MEMORY = "expected enough memory, got none"
 TOKEN = "a-token-of-tests"
 
 

@@ -23,6 +23,7 @@ function forget(look) {
 
 function tick() {
   if (document.hidden) return;
+  // oxlint-disable-next-line no-useless-spread -- a look may add another one, whose turn is the next tick
   for (const look of [...looks]) {
     try {
       look();

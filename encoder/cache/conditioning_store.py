@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -46,7 +46,7 @@ class ConditioningStore:
     def __init__(self, *, ram_budget: Budget, folder: Path | None = None, disk_budget: Budget = 0):
         self._budgets = {"ram": ram_budget, "disk": disk_budget}
         self._memory = EntryMemory()
-        self._known: dict[str, tuple[EncoderIdentity, Mapping]] = {}  # as the records, of this process
+        self._known: dict[str, tuple[EncoderIdentity, Mapping[str, Any]]] = {}  # as the records, of this process
         self._disk = DiskFolder(Path(folder)) if folder is not None else None
         self._records = IdentityRecords(Path(folder) / "identities") if folder is not None else None
         self._said: set[str] = set()
@@ -76,7 +76,13 @@ class ConditioningStore:
         return "disk" if disk and self._disk is not None and self._disk.holds(key) else None
 
     def put(
-        self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping, *, disk: bool = True
+        self,
+        key: str,
+        stored: StoredConditioning,
+        identity: EncoderIdentity,
+        config: Mapping[str, Any],
+        *,
+        disk: bool = True,
     ) -> bool:
         """Keep a copy of `stored` as the answer to `key`. Returns whether it is kept anywhere. config: values of
         config.json, enough to build this encoder without weights (`identity_records.config_values`). Raises ValueError
@@ -92,7 +98,9 @@ class ConditioningStore:
         held = self._memory.put(key, entry, self._budget("ram"))
         return (disk and self._write(key, own, identity, config)) or held
 
-    def put_on_disk(self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping) -> bool:
+    def put_on_disk(
+        self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping[str, Any]
+    ) -> bool:
         """Write what `get` found in memory, unless it lies on disk already. Returns whether it does now."""
         return self._disk is not None and (self._disk.holds(key) or self._write(key, stored, identity, config))
 
@@ -126,15 +134,15 @@ class ConditioningStore:
         known = [KnownIdentity(identity, config, 0) for identity, config in self._encoders().values()]
         return sorted(known, key=lambda one: (one.identity.label, one.identity.key))
 
-    def _encoders(self) -> dict[str, tuple[EncoderIdentity, Mapping]]:
+    def _encoders(self) -> dict[str, tuple[EncoderIdentity, Mapping[str, Any]]]:
         return {**(self._records.read() if self._records is not None else {}), **self._known}
 
-    def requests(self, identity_key: str) -> list[Mapping]:
+    def requests(self, identity_key: str) -> list[Mapping[str, Any]]:
         """The facts of what is stored of one encoder, most recently used first: what it can answer without weights."""
         own = [(used, facts) for identity, used, facts in self._stored().values() if identity == identity_key]
         return [facts for _, facts in sorted(own, key=lambda found: found[0], reverse=True)]
 
-    def _stored(self) -> dict[str, tuple[str, int, Mapping]]:
+    def _stored(self) -> dict[str, tuple[str, int, Mapping[str, Any]]]:
         """Identity key, last use and facts of every entry, by key; tensors are not read."""
         found = {}
         for file in self._disk.entries() if self._disk is not None else ():
@@ -145,7 +153,7 @@ class ConditioningStore:
             found[key] = (held.identity_key, held.used, held.stored.facts)
         return found
 
-    def _record(self, key: str) -> dict | None:
+    def _record(self, key: str) -> dict[str, Any] | None:
         with suppress(OSError, ValueError):
             file = self._disk.open(key)
             if file is not None:
@@ -182,7 +190,9 @@ class ConditioningStore:
             )
         return None
 
-    def _write(self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping) -> bool:
+    def _write(
+        self, key: str, stored: StoredConditioning, identity: EncoderIdentity, config: Mapping[str, Any]
+    ) -> bool:
         budget = self._budget("disk") if self._disk is not None else 0
         if budget <= 0:
             return False

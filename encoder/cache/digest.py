@@ -18,7 +18,7 @@ def step_digest(kind: str, height: int, width: int, parts: Iterable[torch.Tensor
     """kind: what the parts are ("u8": frames as resized, "float32": rows of patches, ...). height, width: patches."""
     digest = blake2b(f"{kind} {height} {width} ".encode(), digest_size=DIGEST_BYTES)
     for part in parts:
-        digest.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy())
+        digest.update(part.detach().cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
     return digest.digest()
 
 

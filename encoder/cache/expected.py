@@ -45,6 +45,6 @@ def expected_prefix(
     """How many of the tokens `ids` [S] a pass would not compute, as ReusingPass decides it. identity: its own."""
     image, video = presentation.image, presentation.video
     blocks = find_blocks(ids, grid_list(image), grid_list(video), merge)
-    digests = {m: p.digests for m, p in (("image", image), ("video", video)) if p is not None}
+    digests = {m: p.digests or () for m, p in (("image", image), ("video", video)) if p is not None}
     _, end = store.find(identity, token_keys(ids, blocks, digests))
     return usable(end, blocks, len(ids))

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from ..config import EncoderConfig
 from ..regular import regular_stat
@@ -34,11 +35,11 @@ class KnownIdentity:
     """config: values of config.json, enough for `EncoderConfig.from_dict`. entries: how many requests are stored."""
 
     identity: EncoderIdentity
-    config: Mapping
+    config: Mapping[str, Any]
     entries: int
 
 
-def config_values(config: EncoderConfig) -> dict:
+def config_values(config: EncoderConfig) -> dict[str, Any]:
     """The values of a config.json from which `EncoderConfig.from_dict` reads `config` again."""
     text = asdict(config.text)
     rope = {"mrope_interleaved": True, "rope_type": "default", "rope_theta": text.pop("rope_theta"),
@@ -57,14 +58,14 @@ class IdentityRecords:
         self.folder = folder
         self._said: set[str] = set()
 
-    def write(self, identity: EncoderIdentity, config: Mapping) -> None:
+    def write(self, identity: EncoderIdentity, config: Mapping[str, Any]) -> None:
         """Nothing is written where the same record is there already. Raises OSError."""
         path, body = self.folder / f"{identity.key}.json", _body(identity, config)
         if path.is_symlink() or _read(path) != json.loads(body):
             text = json.dumps({"version": VERSION, "crc32": _checksum(body), "body": body})
             write_whole(path, [text.encode()])
 
-    def read(self) -> dict[str, tuple[EncoderIdentity, dict]]:
+    def read(self) -> dict[str, tuple[EncoderIdentity, dict[str, Any]]]:
         """The identity and the config of every record, by key."""
         found = {record.key: self._told(record.path) for record in self._files()}
         known = {key: (_identity(body), body["config"]) for key, body in found.items() if body is not None}
@@ -78,7 +79,7 @@ class IdentityRecords:
         own = [found for found in self._files() if _read(found.path) is not None]
         return sweep(self.folder) + sum(unlinked(found) for found in own)
 
-    def _told(self, path: Path) -> dict | None:
+    def _told(self, path: Path) -> dict[str, Any] | None:
         body = _read(path)
         if body is None and path.name not in self._said:
             self._said.add(path.name)
@@ -93,7 +94,7 @@ class IdentityRecords:
         return list(files_of(self.folder, _RECORD))
 
 
-def _body(identity: EncoderIdentity, config: Mapping) -> str:
+def _body(identity: EncoderIdentity, config: Mapping[str, Any]) -> str:
     try:
         return json.dumps({"identity": asdict(identity), "config": dict(config)}, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -106,7 +107,7 @@ def _checksum(body: str) -> str:
     return f"{zlib.crc32(body.encode()):08x}"
 
 
-def _read(path: Path) -> dict | None:
+def _read(path: Path) -> dict[str, Any] | None:
     """identity and config of a record that is as it was written; else None."""
     try:
         if regular_stat(path).st_size > MAX_BYTES:
@@ -119,7 +120,7 @@ def _read(path: Path) -> dict | None:
     return body if whole else None
 
 
-def _identity(body: Mapping) -> EncoderIdentity | None:
+def _identity(body: Mapping[str, Any]) -> EncoderIdentity | None:
     try:
         return EncoderIdentity(**body["identity"])
     except (TypeError, KeyError):  # fields of another release

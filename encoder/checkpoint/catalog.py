@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..weights import is_unneeded
 from .config_file import config_beside, config_in, own_config, read_json
@@ -31,7 +32,7 @@ class Catalog:
     path: Path
     layout: str
     entries: Mapping[str, TensorEntry]
-    config: Mapping | None  # config.json beside the weights, or the header's own
+    config: Mapping[str, Any] | None  # config.json beside the weights, or the header's own
     metadata: Mapping[str, str]
     files_needed: tuple[Path, ...]
     files_unneeded: tuple[Path, ...] = ()

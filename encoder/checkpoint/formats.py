@@ -106,8 +106,9 @@ def _fp8_block(catalog: Catalog) -> tuple[int, int]:
     """The block of HF block fp8, as config.json says."""
     quantisation = (catalog.config or {}).get("quantization_config")
     size = quantisation.get("weight_block_size") if isinstance(quantisation, Mapping) else None
-    known = isinstance(size, (list, tuple)) and len(size) == 2 and all(type(n) is int and n > 0 for n in size)
-    return (size[0], size[1]) if known else FP8_BLOCK
+    if isinstance(size, (list, tuple)) and len(size) == 2 and all(type(n) is int and n > 0 for n in size):
+        return size[0], size[1]
+    return FP8_BLOCK
 
 
 def _refusals(catalog: Catalog, refused: Mapping[str, Refused]) -> list[str]:

@@ -79,11 +79,11 @@ def vision_candidates(path: Path) -> list[Path]:
         return []
 
 
-def _ggufs(entries: Iterator[os.DirEntry], but: str) -> Iterator[os.DirEntry]:
+def _ggufs(entries: Iterator[os.DirEntry[str]], but: str) -> Iterator[os.DirEntry[str]]:
     return (entry for entry in entries if entry.name.lower().endswith(".gguf") and entry.name != but)
 
 
-def _says_clip(entry: os.DirEntry) -> bool:
+def _says_clip(entry: os.DirEntry[str]) -> bool:
     try:
         found = entry.stat()
         state = (found.st_mtime_ns, found.st_size, found.st_ino, found.st_dev)

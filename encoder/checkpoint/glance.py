@@ -168,8 +168,14 @@ def _needed(layout: str, outside: _Outside, telling: tuple[tuple[str, Shape], ..
     needed = needed_shapes(config, tap_layer=1)
     tower = {name: shape for name, shape in needed.items() if name.startswith("model.visual.")}
     plain = all(piece.dtype in PLAIN_FORMATS for piece in vision)
+    vision_config = config.vision
     whole = plain and found == tower and len(vision) == len(found) >= VISION_TENSORS
-    if not whole or not config.vision.deepstack_visual_indexes or config.text.hidden_size != HIDDEN_SIZE:
+    if (
+        not whole
+        or not vision_config
+        or not vision_config.deepstack_visual_indexes
+        or config.text.hidden_size != HIDDEN_SIZE
+    ):
         raise ValueError(_OTHER)
     return {name: shape for name, shape in needed.items() if name not in tower}
 
@@ -178,7 +184,8 @@ def _fits(catalog: Catalog, needed: Mapping[str, Shape], firsts: Iterable[int]) 
     """Whether all that is needed is there, in formats that are served, and nothing that is unknown."""
     first = _LAYERS + "0."
     of_layer = {name[len(first) :]: shape for name, shape in needed.items() if name.startswith(first)}
-    wanted = needed | {f"{_LAYERS}{number}.{name}": shape for number in firsts for name, shape in of_layer.items()}
+    of_layers = {f"{_LAYERS}{number}.{name}": shape for number in firsts for name, shape in of_layer.items()}
+    wanted = {**needed, **of_layers}
     return all(_is_known(name, wanted) for name in catalog.entries) and not resolve(catalog, wanted).problems
 
 

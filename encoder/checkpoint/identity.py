@@ -7,6 +7,7 @@ are what `load_encoder` refuses too; width and vision decide only whether this i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from ..tap import HIDDEN_SIZE
 from ..weights import EMBED_TOKENS
@@ -107,7 +108,7 @@ def _text_only(catalog: Catalog) -> str:
 
 def says_qwen3vl(catalog: Catalog) -> bool:
     """By config, GGUF architecture or file name: such a file without vision serves text."""
-    config: Mapping = catalog.config or {}
+    config: Mapping[str, Any] = catalog.config or {}
     name = str(catalog.path.name).lower().replace("-", "").replace("_", "")
     said = f"{config.get('model_type', '')} {catalog.metadata.get('general.architecture', '')}"
     return "qwen3_vl" in said or "qwen3vl" in said or "qwen3vl" in name

@@ -69,7 +69,7 @@ def find_notes(
 def _other_numbers(config: EncoderConfig) -> str | None:
     """What the config alone tells, where it differs from the released encoder's."""
     text, vision = config.text, config.vision
-    pairs = [
+    pairs: list[tuple[str, object, object]] = [
         ("rope_theta", text.rope_theta, RELEASED_ROPE_THETA),
         ("rms_norm_eps", text.rms_norm_eps, RELEASED_EPSILON),
         ("mrope_section", list(text.mrope_section), list(RELEASED_MROPE_SECTION)),

@@ -60,7 +60,7 @@ def _line(size: int) -> int:
     return round(size * SPACING)
 
 
-def wrapped(text: str, face, width: int) -> list[str]:
+def wrapped(text: str, face: ImageFont.ImageFont | ImageFont.FreeTypeFont, width: int) -> list[str]:
     """Lines that fit into `width` pixels; a word longer than a line is broken."""
     lines, line = [], ""
     for word in text.split():
@@ -75,7 +75,7 @@ def wrapped(text: str, face, width: int) -> list[str]:
     return [*lines, line] if line or not lines else lines
 
 
-def _fitting(line: str, face, width: int) -> int:
+def _fitting(line: str, face: ImageFont.ImageFont | ImageFont.FreeTypeFont, width: int) -> int:
     """How many characters of `line` fit, at least one."""
     low, high = 1, len(line)
     while low < high:

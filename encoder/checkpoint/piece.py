@@ -21,5 +21,5 @@ def piece(entry: TensorEntry, runs: Runs, shape: tuple[int, ...] | None = None) 
     if nbytes == entry.nbytes:
         return entry
     shape = shape or (nbytes // DTYPE_BYTES.get(entry.dtype, 1),)
-    runs, step = (count, step) if count > 1 else (1, 0)
-    return replace(entry, shape=shape, nbytes=nbytes, offset=entry.offset + start, runs=runs, step=step)
+    count, step = (count, step) if count > 1 else (1, 0)
+    return replace(entry, shape=shape, nbytes=nbytes, offset=entry.offset + start, runs=count, step=step)

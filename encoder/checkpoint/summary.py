@@ -6,7 +6,7 @@ what the checkpoint is. Tones: "good", "problem", "todo", "note", "plain". Sizes
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .report import CheckpointReport
 from .wording import printable
@@ -39,7 +39,7 @@ def text(report: CheckpointReport) -> str:
     return "\n".join([printable(str(report.path)), *lines])
 
 
-def as_dict(report: CheckpointReport) -> dict:
+def as_dict(report: CheckpointReport) -> dict[str, Any]:
     """Everything that the report holds, in types that JSON has."""
     return {
         "path": str(report.path), "is_h3": report.is_h3, "is_demo": report.is_demo, "problems": list(report.problems),

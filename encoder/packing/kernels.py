@@ -7,7 +7,7 @@ one encoder uses does not reach another.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ _in_use: ContextVar[tuple[Kernel, ...]] = ContextVar("kernels of packed weights"
 
 
 @contextmanager
-def use_kernels(kernels: Sequence[Kernel]) -> Iterator[None]:
+def use_kernels(kernels: Sequence[Kernel]) -> Generator[None, None, None]:
     token = _in_use.set(tuple(kernels))
     try:
         yield

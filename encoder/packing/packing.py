@@ -88,7 +88,8 @@ def unpack(packing: Packing, parts: Parts, dtype: torch.dtype) -> torch.Tensor:
     rows = type(packing).rows if kernel is None else kernel.rows
     matrix = torch.empty(packing.shape, dtype=dtype, device=device)
     flat = matrix.view(packing.shape[0], -1)
-    for start, stop in _chunks(*flat.shape, packing.row_step if kernel is None else kernel.row_step):
+    height, width = flat.shape
+    for start, stop in _chunks(height, width, packing.row_step if kernel is None else kernel.row_step):
         flat[start:stop] = rows(packing, parts, start, stop)
     return matrix
 

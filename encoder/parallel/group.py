@@ -10,6 +10,7 @@ stops them at the same step, and gives their prefix stores the same fixed budget
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -37,7 +38,7 @@ class TensorParallel:
             )
 
     @classmethod
-    def of(cls, group: object = None) -> TensorParallel:
+    def of(cls, group: Any = None) -> TensorParallel:
         """This process's place in a group of torch.distributed; None: in the default group. Raises RuntimeError before
         init_process_group, ValueError for a size that is not served."""
         distributed = torch.distributed

@@ -55,12 +55,6 @@ def pictures_of(item: Reference) -> int:
     return 1
 
 
-def is_crowded(items: Sequence[Reference]) -> bool:
-    """Vision-only pictures took the request past what the model was released with."""
-    pictures = sum(pictures_of(item) for item in items if isinstance(item, ImageItem))
-    return pictures > MOST_PICTURES or sum(map(pictures_of, items)) > MOST_REFERENCES
-
-
 def check_aspect(pixels: Any, where: str) -> None:
     """Raises ValueError for pixels [.., H, W, C] outside 1:4..4:1; what is no such tensor is left to others."""
     if not isinstance(pixels, torch.Tensor) or pixels.dim() != 4 or 0 in pixels.shape:

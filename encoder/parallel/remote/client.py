@@ -54,7 +54,7 @@ class RemoteWorker:
         answer = _awaited(Call(lambda: exchange.encode(request, most)), tell)
         return self._understood(EncodeReply.from_bytes, answer)
 
-    def _understood(self, read: Callable[[bytes], Answer], body: bytes) -> Answer:
+    def _understood(self, read: Callable[[bytes | bytearray], Answer], body: bytes | bytearray) -> Answer:
         """What is wrong with an answer is the worker's fault, not the request's."""
         try:
             return read(body)

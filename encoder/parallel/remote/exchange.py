@@ -10,8 +10,9 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Generator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import Any
 
 import aiohttp
 
@@ -49,7 +50,9 @@ class Exchange:
             async with self._session() as session:
                 return await self._watched(session, job, self._post(session, job, pieces, most))
 
-    async def _watched(self, session: aiohttp.ClientSession, job: str, post) -> bytearray:
+    async def _watched(
+        self, session: aiohttp.ClientSession, job: str, post: Coroutine[Any, Any, bytearray]
+    ) -> bytearray:
         posting, watching = asyncio.create_task(post), asyncio.create_task(self._watch(session, job))
         try:
             await asyncio.wait((posting, watching), return_when=asyncio.FIRST_COMPLETED)
@@ -97,7 +100,7 @@ class Exchange:
             return bytes(await read_answer(response, self._address, MAX_JSON_BYTES))
 
     @asynccontextmanager
-    async def _session(self) -> AsyncIterator[aiohttp.ClientSession]:
+    async def _session(self) -> AsyncGenerator[aiohttp.ClientSession, None]:
         headers = {"Accept-Encoding": "identity"}
         headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
         async with aiohttp.ClientSession(
@@ -110,7 +113,7 @@ class Exchange:
             yield session
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _told(self) -> Generator[None, None, None]:
         """Failures of the network as one error."""
         try:
             yield

@@ -13,6 +13,7 @@ import threading
 from collections import OrderedDict, deque
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -34,7 +35,7 @@ class Refused(Exception):
 class Job:
     """state: replaced whole, by either thread. result: an EncodeReply, or Refused."""
 
-    def __init__(self, job_id: str, size: int, result: asyncio.Future):
+    def __init__(self, job_id: str, size: int, result: asyncio.Future[Any]):
         self.id, self.size, self.result = job_id, size, result
         self.body: torch.Tensor | None = None
         self.request: EncodeRequest | None = None
@@ -53,7 +54,7 @@ class Job:
 class Unload:
     """Between two jobs: drop the weights."""
 
-    def __init__(self, result: asyncio.Future):
+    def __init__(self, result: asyncio.Future[Any]):
         self.result = result
 
 
@@ -135,7 +136,7 @@ class Board:
         while len(self._ended) > REMEMBERED:
             self._ended.popitem(last=False)
 
-    def unload(self) -> asyncio.Future:
+    def unload(self) -> asyncio.Future[Any]:
         """A turn of its own after what waits now; who asks meanwhile shares it."""
         with self._turn:
             asked = next((each for each in self._waiting if isinstance(each, Unload)), None)
@@ -159,10 +160,6 @@ class Board:
             if isinstance(each, Job):
                 each.cancelled.set()
             self._end(each, Refused(503, text))
-
-    @property
-    def closed(self) -> bool:
-        return self._closed is not None
 
     def _end(self, each: Job | Unload, outcome: EncodeReply | Refused | None) -> None:
         if isinstance(each, Job):

@@ -81,7 +81,7 @@ class Control:
         return command, self._received(size) if size else None
 
     def _received(self, size: int) -> torch.Tensor:
-        body = None
+        body = torch.empty(0, dtype=torch.uint8)
         try:
             body = torch.empty(size, dtype=torch.uint8)
         except (RuntimeError, MemoryError):

@@ -11,6 +11,7 @@ import gc
 import logging
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -122,7 +123,7 @@ class Engine:
         if self._tells:
             logger.info("worker: weights loaded in %.1f s", time.perf_counter() - started)
 
-    def _pieces(self) -> Iterator:
+    def _pieces(self) -> Iterator[Any]:
         slots, source = self.encoder.slots, self.encoder.source
         missing = slots.missing()
         for start in range(0, len(missing), AT_ONCE):

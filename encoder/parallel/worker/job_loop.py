@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -70,9 +71,9 @@ class JobLoop:
         )
 
     def _follow(self) -> None:
-        received: list = []
+        received: list[Any] = []
 
-        def work(step) -> object:
+        def work(step: Any) -> object:
             command, body = received
             if command == UNLOAD:
                 return self._engine.unload()
@@ -86,7 +87,7 @@ class JobLoop:
 
     def _together(
         self,
-        work: Callable,
+        work: Callable[..., Any],
         send: Callable[[], object],
         progress: Callable[[int, int, str], None] = lambda done, total, what: None,
         is_cancelled: Callable[[], bool] = lambda: False,

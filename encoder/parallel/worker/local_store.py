@@ -8,6 +8,7 @@ alone, and its rendezvous is fixed: nothing of it is read. Source: torch.distrib
 from __future__ import annotations
 
 import socket
+from typing import Any
 
 from torch.distributed import TCPStore
 from torch.distributed.elastic.rendezvous import RendezvousParameters, rendezvous_handler_registry
@@ -23,7 +24,7 @@ class LocalRendezvous(StaticTCPRendezvous):
         listening = socket.create_server((HOST, 0))
         port = listening.getsockname()[1]
         super().__init__(HOST, port, 0, 1, parameters.run_id, SECONDS)
-        options = {"multi_tenant": True, "master_listen_fd": listening.detach()}
+        options: dict[str, Any] = {"multi_tenant": True, "master_listen_fd": listening.detach()}
         self._store = TCPStore(HOST, port, 1, True, self.timeout, **options)  # where the class it is of looks for one
 
     def get_backend(self) -> str:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 BEAT_SECONDS = 0.5
 STILL_SECONDS = 2.0
@@ -43,7 +44,7 @@ def store_of(environment: Mapping[str, str] = os.environ):
 
 
 class Pulse:
-    def __init__(self, connect: Callable[[], object], rank: int, size: int, timeout: float):
+    def __init__(self, connect: Callable[[], Any], rank: int, size: int, timeout: float):
         self.rank, self.size, self._timeout = rank, size, timeout
         self._connect, self._notes = connect, connect()
         now = time.monotonic()
@@ -97,7 +98,7 @@ class Pulse:
                     return
             time.sleep(BEAT_SECONDS)
 
-    def _beat(self, store) -> None:
+    def _beat(self, store: Any) -> None:
         store.add(_alive(self.rank), 1)
         for rank, peer in self._peers.items():
             count = store.add(_alive(rank), 0)

@@ -12,6 +12,7 @@ import hmac
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from aiohttp import web
 
@@ -178,7 +179,7 @@ class Server:
         check.add_done_callback(self._check_ended)
         await asyncio.shield(check)  # the thread goes on when the client leaves
 
-    def _check_ended(self, check: asyncio.Future) -> None:
+    def _check_ended(self, check: asyncio.Future[Any]) -> None:
         self._checking.release()
         if not check.cancelled():
             check.exception()  # seen: its client may be gone

@@ -82,7 +82,8 @@ async def _serve(settings: Settings, joined: Joined, engine: Engine, sock: socke
     service = Service(settings, joined, engine)
     _on_signals(lambda: service.end(TOLD_TO_END))
     await service.start(sock)
-    for line in ready_lines(service.health(), *sock.getsockname()[:2], settings.token is not None):
+    host, port = sock.getsockname()[:2]
+    for line in ready_lines(service.health(), host, port, settings.token is not None):
         logger.info("worker: %s", line)
     why = await service.ended()
     logger.log(logging.INFO if why == TOLD_TO_END else logging.ERROR, "worker: ends, %s", why)

@@ -1,0 +1,20 @@
+"""Which files belong to the project: those that git knows, or would know after `git add`."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import layout
+
+
+def listed(pattern: str, root: Path = layout.ROOT) -> list[Path]:
+    """Files that exist and match a glob on their name ("*.md"), in order; without git, all but hidden folders'."""
+    command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        done = subprocess.run(command, cwd=root, capture_output=True, check=True)
+        names = (name for name in done.stdout.decode().split("\0") if name)
+    except (OSError, subprocess.CalledProcessError):  # an archive of the clone
+        names = (path.relative_to(root).as_posix() for path in root.rglob(pattern))
+    found = {root / name for name in names if not name.startswith((".", "output/"))}
+    return sorted(path for path in found if path.match(pattern) and path.is_file())
