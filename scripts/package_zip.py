@@ -18,7 +18,8 @@ import package_tools
 NEEDED = (
     "__init__.py", "pyproject.toml", "requirements.txt", "LICENSE", "README.md", "CHANGELOG.md", "SECURITY.md",
     "worker.py", "encoder/__init__.py", "nodes/extension.py", "patches/__init__.py", "web/h3te.js",
-    "locales/zh/nodeDefs.json", "web/docs/H3TELoadTextEncoder.md", "workflows/h3te_ref2va_images.json", "assets/icon.png",
+    "locales/zh/nodeDefs.json", "web/docs/H3TELoadTextEncoder.md", "workflows/h3te_ref2va_images.json",
+    "assets/icon.png",
 )  # fmt: skip
 UNWANTED = ("tests/", "benchmarks/", "scripts/", ".ci/", ".github/", "output/", "assets/demo/", "requirements-dev.txt")
 MOST_BYTES = 3_000_000

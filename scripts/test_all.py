@@ -72,6 +72,7 @@ CHECKS = (
     Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
     Check("test-parallel", ("test_parallel.py",), _no_gloo),
     Check("test-versions", ("test_versions.py",)),
+    Check("package", ("package.py",)),
     Check("test-web", ("test_web.py",), _no_browser),
     Check("test-host", ("test_host.py",), _no_foreign_host),
     Check("test-templates", ("test_templates.py",), _no_host_with_h3),

@@ -73,13 +73,12 @@ def environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **trust, "PYTHONUTF8": "1", **changes}
 
 
-@pytest.fixture(scope="module")
-def installed_pack(git_address: str, throw_away_host: Path) -> Path:
-    """The pack's folder after `cm-cli install`."""
+def manager(*arguments: str, host: Path) -> subprocess.CompletedProcess[str]:
+    """cm-cli on a ComfyUI, offline."""
     proxies = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), NOWHERE)
-    done = subprocess.run(
-        [str(cm_cli()), "install", git_address, "--mode", "local"],
-        env=environment(COMFYUI_PATH=str(throw_away_host), PIP_NO_INDEX="1", NO_PROXY="", no_proxy="", **proxies),
+    return subprocess.run(
+        [str(cm_cli()), *arguments, "--mode", "local"],
+        env=environment(COMFYUI_PATH=str(host), PIP_NO_INDEX="1", NO_PROXY="", no_proxy="", **proxies),
         capture_output=True,
         text=True,
         encoding="utf-8",
@@ -87,6 +86,12 @@ def installed_pack(git_address: str, throw_away_host: Path) -> Path:
         stdin=subprocess.DEVNULL,
         timeout=120,
     )
+
+
+@pytest.fixture(scope="module")
+def installed_pack(git_address: str, throw_away_host: Path) -> Path:
+    """The pack's folder after `cm-cli install`."""
+    done = manager("install", git_address, host=throw_away_host)
     assert "Installation was successful" in done.stdout, f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     return throw_away_host / "custom_nodes" / "some-pack"
 
@@ -112,3 +117,17 @@ def test_installed_pack_offers_its_nodes(installed_pack, comfy_folder):
     assert done.returncode == 0, done.stderr[-3000:]
     nodes = done.stdout.rsplit("NODES", 1)[1].split()
     assert {"H3TELoadTextEncoder", "H3TEEncodeReferences", "H3TEEncodeKeyframes", "H3TEEncoderOptions"} <= set(nodes)
+
+
+def test_uninstalled_it_leaves_what_the_user_asked_for(installed_pack, throw_away_host, git_address):
+    """Last in this file: it takes the pack away. Conditioning kept on disk is the user's."""
+    kept = throw_away_host / "user" / "minimax_h3_text_encoder" / "conditioning" / "kept.safetensors"
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    kept.write_bytes(b"kept")
+    before = {path for path in throw_away_host.rglob("*") if installed_pack not in path.parents}
+    done = manager("uninstall", "some-pack", host=throw_away_host)
+    assert not installed_pack.exists(), f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+    assert kept.read_bytes() == b"kept"
+    assert {
+        path.relative_to(throw_away_host).as_posix() for path in before - {installed_pack} if not path.exists()
+    } == set()
