@@ -9,8 +9,8 @@ import layout
 import lint_files
 
 UNLISTED = {
-    "CHANGELOG.md", "LICENSE", "Makefile", "README.md", "pyproject.toml", "README_CN.md", "requirements-dev.txt",
-    "requirements.txt",
+    "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "Makefile", "README.md", "README_CN.md", "SECURITY.md",
+    "pyproject.toml", "requirements-dev.txt", "requirements.txt",
 }  # fmt: skip
 
 
