@@ -2,20 +2,20 @@
 
 Contract: `read_header(path)` checks that the file is complete to the byte and returns `Header`. Every defect is a
 ValueError that says what the file is instead. What a header may hold is settled here: printable names, whole sizes,
-texts as metadata, each byte of data in one tensor; code behind it relies on that. Only regular files are opened: a pipe
-would wait for ever. Source: the safetensors format (8-byte little-endian header length, JSON, data) and the failures
-that people report: partial downloads, git-lfs pointers, pickles and zips under a wrong name.
+texts as metadata, each name once, each byte of data in one tensor; code behind it relies on that. Only regular files
+are opened: a pipe would wait for ever. Source: the safetensors format (8-byte little-endian header length, JSON, data)
+and the failures that people report: partial downloads, git-lfs pointers, pickles and zips under a wrong name.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..regular import regular_stat
+from .plain_json import parsed
 from .wording import has_control
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
@@ -134,8 +134,8 @@ def _check_start(path: Path, start: bytes, size: int, length: int, most: int) ->
 
 def _parsed(path: Path, text: bytes) -> dict:
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        raw = parsed(text, unique=True)
+    except ValueError as error:
         raise ValueError(
             f"{path.name}: expected a safetensors header in JSON, got unreadable text ({error}). Download the file "
             "again."

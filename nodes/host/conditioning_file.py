@@ -20,6 +20,7 @@ import comfy.model_management
 import torch
 
 from ...encoder.checkpoint.header import Header, TensorEntry, read_header
+from ...encoder.checkpoint.plain_json import MOST_VALUES
 from ...encoder.regular import regular_stat
 from .conditioning_tree import DTYPES, Packed, dtype_name, pack
 from .conditioning_untree import NotPacked, unpack
@@ -117,18 +118,21 @@ def _chunks(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) ->
         header[name] = {"dtype": dtype_name(tensor), "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    _check_length(len(text))
+    _check_length(text)
     yield len(text).to_bytes(8, "little")
     yield text
     for _, tensor in ordered:
         yield _bytes_of(tensor)
 
 
-def _check_length(length: int) -> None:
-    if length > MAX_HEADER_BYTES:
+def _check_length(text: bytes) -> None:
+    """What is written can be read."""
+    values = text.count(b",")
+    if len(text) > MAX_HEADER_BYTES or values > MOST_VALUES:
         raise ValueError(
-            f"{WHO.replace('Load', 'Save')}: expected texts and containers of at most {MAX_HEADER_BYTES:,} bytes, got "
-            f"{length:,}. Save the conditioning before the node that adds them."
+            f"{WHO.replace('Load', 'Save')}: expected texts and containers of at most {MAX_HEADER_BYTES:,} bytes and "
+            f"{MOST_VALUES:,} values, got {len(text):,} and {values:,}. Save the conditioning before the node that "
+            "adds them."
         )
 
 
