@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-web test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-web fuzz test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -37,6 +37,8 @@ test-templates: ## our nodes put into ComfyUI's own H3 templates, checked and ru
 	@$(PYTHON) scripts/test_templates.py $(ARGS)
 test-web: ## the pack in a real ComfyUI's page: headless Chromium, screenshots in output/web; COMFYUI_PATH for yours
 	@$(PYTHON) scripts/test_web.py $(ARGS)
+fuzz: ## coverage-guided fuzzing of the readers, 10 minutes each; ARGS="--minutes 1 --only gguf" chooses
+	@$(PYTHON) scripts/fuzz.py $(ARGS)
 test-all: ## every check there is, one after another, with a table at the end
 	@$(PYTHON) scripts/test_all.py
 lint: ## style, formatting and import boundaries

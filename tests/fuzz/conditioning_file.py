@@ -60,7 +60,7 @@ def _tree_changed(data: bytes, chance: Random) -> bytes:
         inner = json_frames.tree_mutated(json.loads(header["__metadata__"][name]), chance)
         header["__metadata__"][name] = json.dumps(inner)
         return framed(json.dumps(header, separators=(",", ":")).encode(), rest)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return data
 
 
@@ -74,7 +74,7 @@ def _true_digest(data: bytes) -> bytes:
             digest.update(f"{name}\n".encode() + rest[begin:end])
         header["__metadata__"]["digest"] = digest.hexdigest()
         return framed(json.dumps(header, separators=(",", ":")).encode(), rest)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return data
 
 
