@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -18,6 +19,7 @@ NAMES = [
     "\x1b[31mred\x07.safetensors",
     "a\u202egpj.safetensors",
 ]
+OUR_OWN = re.compile("</?span>|<br>")  # what node_text.py itself puts around text
 SIZE = {"width": 256, "height": 192, "length": 22}
 
 windows_refuses = pytest.mark.skipif(sys.platform == "win32", reason="no such names")
@@ -32,8 +34,8 @@ def assert_plain(told) -> None:
     """What was sent to the page is text, and what a terminal would obey stands there as escapes."""
     assert told.sent
     for _, text in told.sent:
-        assert "<" not in text
-        assert all(line.isprintable() for line in text.split("\n")), text
+        assert "<" not in OUR_OWN.sub("", text)
+    assert all(line.isprintable() for text in told.texts for line in text.split("\n"))
 
 
 @windows_refuses
@@ -112,7 +114,7 @@ def test_prompt_of_markup_is_text_on_the_node(tiny_clip, page, monkeypatch):  # 
     prompt = f"{MARKUP} <Picture 7> </div><script>alert(1)</script> <d>"
     EncodeReferences.execute(clip=tiny_clip, prompt=prompt, **SIZE)
     assert page.sent
-    assert all("<" not in text for _, text in page.sent)
+    assert all("<" not in OUR_OWN.sub("", text) for _, text in page.sent)
 
 
 def test_counts_of_thousands_of_digits_are_not_shown(comfy):  # noqa: F811
