@@ -37,7 +37,7 @@ def peak_of(call: Callable[[], object]) -> int:
 
 BOMBS = {
     "lists": b'{"a":[' + b"[]," * 33_000_000 + b"[]]}",
-    "names": b"{" + b",".join(b'"%d":%b' % (i, EMPTY) for i in range(250_000)) + b"}",
+    "names": b"{" + b",".join(b'"%d":%b' % (i, EMPTY) for i in range(300_000)) + b"}",
     "one name again and again": b"{" + (b'"a":' + EMPTY + b",") * 1_900_000 + b'"b":' + EMPTY + b"}",
 }
 
@@ -50,6 +50,12 @@ def test_header_of_a_hundred_megabytes_is_not_made_into_objects(tmp_path, name):
     peak = peak_of(lambda: said.append(refused(path, "e.safetensors: expected", "more than 1,000,000 values")))
     assert peak < 2 * len(text) + 10_000_000
     assert glance(path) is False
+
+
+def test_more_tensors_than_any_file_has_are_refused(tmp_path):
+    text = b"{" + b",".join(b'"%d":%b' % (i, EMPTY) for i in range(65_537)) + b"}"
+    path = written(tmp_path / "e.safetensors", text)
+    refused(path, "e.safetensors: expected a header of at most 65,536 tensors, got 65,537. Choose another file.")
 
 
 def test_config_of_escapes_within_a_header_is_not_parsed(tmp_path):

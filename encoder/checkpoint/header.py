@@ -23,6 +23,7 @@ DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
+MOST_TENSORS = 65_536  # of one file; the encoder has about 1,800, packed
 LONGEST_NAME = 500  # characters of a tensor's name
 _MOST_AXES = 8
 _DTYPE = re.compile(r"\w{1,32}", re.ASCII)
@@ -143,6 +144,10 @@ def _parsed(path: Path, text: bytes) -> dict:
     if not isinstance(raw, dict):
         raise ValueError(
             f"{path.name}: expected a safetensors header object, got {type(raw).__name__}. Replace the file."
+        )
+    if len(raw) > MOST_TENSORS:
+        raise ValueError(
+            f"{path.name}: expected a header of at most {MOST_TENSORS:,} tensors, got {len(raw):,}. Choose another file."
         )
     return raw
 
