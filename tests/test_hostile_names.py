@@ -15,7 +15,7 @@ from h3te_tests.page import page  # noqa: F401 (fixture)
 MARKUP = "<img src=x onerror=alert(1)>"
 NAMES = [
     f"{MARKUP}.safetensors",
-    "a\nb</div><script>.safetensors",
+    "a\nb<script>.safetensors",
     "\x1b[31mred\x07.safetensors",
     "a\u202egpj.safetensors",
 ]

@@ -48,10 +48,11 @@ def test_nothing_is_asked_from_loading_to_the_saved_file(text_encoders, demo_fil
         made = EncodeReferences.execute(clip=clip, prompt="<Picture 1>", ref_images=seen, vae=StandInVAE(), **SIZE)
         EncodeKeyframes.execute(clip=clip, vae=None, prompt="a fox", first_frame=picture(2), **SIZE)
         ShowPresentation.execute(prompt="a fox https://example.org/a.png", ref_images=seen, **SIZE)
-        file = SaveConditioning.execute(made.args[0]).args[1]
+        conditioning = made.args[0][0]  # of the one prompt
+        file = SaveConditioning.execute(conditioning).args[1]
         loaded = LoadConditioning.execute(file=file)
-    assert torch.isfinite(made.args[0][0][0]).all()
-    assert_same(loaded.args[0][0][0], made.args[0][0][0])
+    assert torch.isfinite(conditioning[0][0]).all()
+    assert_same(loaded.args[0][0][0], conditioning[0][0])
 
 
 @pytest.mark.parametrize("value", [

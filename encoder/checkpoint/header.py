@@ -147,7 +147,8 @@ def _parsed(path: Path, text: bytes) -> dict:
         )
     if len(raw) > MOST_TENSORS:
         raise ValueError(
-            f"{path.name}: expected a header of at most {MOST_TENSORS:,} tensors, got {len(raw):,}. Choose another file."
+            f"{path.name}: expected a header of at most {MOST_TENSORS:,} tensors, got {len(raw):,}. Choose another "
+            "file."
         )
     return raw
 
