@@ -9,16 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from . import json_frames
 from .accepted import refusal
 from .json_frames import framed, split
 
 ROOT = Path(__file__).resolve().parents[2]
-_FOLDER = Path(tempfile.mkdtemp(prefix="h3te-fuzz-"))
+_KEPT = TemporaryDirectory(prefix="h3te-fuzz-")  # until the process ends
+_FOLDER = Path(_KEPT.name)
 _FILE = _FOLDER / "c.safetensors"
 
 

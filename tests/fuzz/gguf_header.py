@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import struct
-import tempfile
 from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 
 from ..tiny_weights import tiny_config
 from .accepted import refusal
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="h3te-fuzz-"))
+_KEPT = TemporaryDirectory(prefix="h3te-fuzz-")  # until the process ends
+_FOLDER = Path(_KEPT.name)
 _FILE = _FOLDER / "e.gguf"
 _NUMBERS = (0, 1, 2, 3, 8, 9, 31, 32, 64, 255, 2**16, 2**31, 2**32 - 1, 2**32, 2**62, 2**63, 2**64 - 1)
 

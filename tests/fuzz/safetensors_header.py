@@ -7,8 +7,8 @@ for a finding alone; `mutated(data, chance)` changes an input as its format is b
 from __future__ import annotations
 
 import json
-import tempfile
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..checkpoint_files import stored, write_sparse
 from ..tiny_weights import tiny_config
@@ -17,7 +17,8 @@ from .json_frames import framed, mutated
 
 __all__ = ["mutated", "one", "prepare", "seeds"]
 
-_FOLDER = Path(tempfile.mkdtemp(prefix="h3te-fuzz-"))
+_KEPT = TemporaryDirectory(prefix="h3te-fuzz-")  # until the process ends
+_FOLDER = Path(_KEPT.name)
 _FILE = _FOLDER / "e.safetensors"
 
 
