@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from h3te.encoder import inspect_checkpoint
 from h3te.encoder.checkpoint import gguf_file, plain_json
 from h3te.encoder.checkpoint.glance import glance
 from h3te.encoder.checkpoint.header import read_header
+from h3te.encoder.parallel.protocol import EncodeRequest
 from h3te_tests.checkpoint_files import stored, write_sparse
 from h3te_tests.refused import refused
 from h3te_tests.tiny_weights import tiny_config
@@ -121,6 +123,16 @@ def test_tensor_of_an_encoder_that_stands_twice_is_refused(tmp_path):
     name, fields = next(iter(json.loads(text).items()))
     written(path, text[:-1] + b', "' + name.encode() + b'": ' + json.dumps(fields).encode() + b"}", raw[8 + length :])
     refused(path, f"the key {name!r} twice")
+
+
+def test_tensor_that_stands_twice_in_a_body_of_a_worker_is_refused():
+    body = EncodeRequest(torch.arange(4), "a" * 64, "bfloat16", 50).to_bytes()
+    length = int.from_bytes(body[:8], "little")
+    header = body[8 : 8 + length].rstrip()
+    fields = json.dumps(json.loads(header)["input_ids"]).encode()
+    twice = header[:-1] + b',"input_ids":' + fields + b"}"
+    with pytest.raises(ValueError, match="encode request: expected a header in JSON, .*the key 'input_ids' twice"):
+        EncodeRequest.from_bytes(len(twice).to_bytes(8, "little") + twice + body[8 + length :])
 
 
 @pytest.mark.parametrize("number", [2**63, 2**64 - 1, 2**64, 10**30, 10**400], ids=lambda n: f"{len(str(n))} digits")
