@@ -131,7 +131,7 @@ def test_tensor_that_stands_twice_in_a_body_of_a_worker_is_refused():
     header = body[8 : 8 + length].rstrip()
     fields = json.dumps(json.loads(header)["input_ids"]).encode()
     twice = header[:-1] + b',"input_ids":' + fields + b"}"
-    with pytest.raises(ValueError, match="encode request: expected a header in JSON, .*the key 'input_ids' twice"):
+    with pytest.raises(ValueError, match=r"encode request: expected a header in JSON, .*the key 'input_ids' twice"):
         EncodeRequest.from_bytes(len(twice).to_bytes(8, "little") + twice + body[8 + length :])
 
 
