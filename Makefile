@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-web package test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-web package fuzz test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -39,6 +39,8 @@ test-web: ## the pack in a real ComfyUI's page: headless Chromium, screenshots i
 	@$(PYTHON) scripts/test_web.py $(ARGS)
 package: ## the zip for the registry: validated, packed by comfy-cli, looked through, tried in a fresh ComfyUI
 	@$(PYTHON) scripts/package.py $(ARGS)
+fuzz: ## coverage-guided fuzzing of the readers, 10 minutes each; ARGS="--minutes 1 --only gguf" chooses
+	@$(PYTHON) scripts/fuzz.py $(ARGS)
 test-all: ## every check there is, one after another, with a table at the end
 	@$(PYTHON) scripts/test_all.py
 lint: ## style, types, dead and duplicate code, links, lengths, JavaScript; ARGS="--only types links" chooses

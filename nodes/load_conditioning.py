@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from comfy_api.latest import io
 
+from ..encoder.checkpoint.wording import printable
 from .host import conditioning_list, report
 from .host.conditioning_file import read, read_metadata
 from .host.report_conditioning import described
@@ -51,6 +52,6 @@ class LoadConditioning(io.ComfyNode):
     def execute(cls, file: str) -> io.NodeOutput:
         path = conditioning_list.resolve(file)
         loaded = read(path)
-        lines = [*described(loaded.metadata, loaded.nbytes), path.name]
+        lines = [*described(loaded.metadata, loaded.nbytes), printable(path.name)]
         shown = report.show(cls.hidden.unique_id if cls.hidden else None, lines)
         return io.NodeOutput(loaded.conditioning, loaded.presentation, ui=shown)

@@ -50,6 +50,12 @@ def _no_gloo() -> str:
     return "" if served else "this torch is built without torch.distributed and gloo"
 
 
+def _no_atheris() -> str:
+    import fuzz
+
+    return fuzz.obstacle()
+
+
 def _no_browser() -> str:
     import web_chromium
     from package_installer import SetupError
@@ -73,6 +79,7 @@ CHECKS = (
     Check("test-parallel", ("test_parallel.py",), _no_gloo),
     Check("test-versions", ("test_versions.py",)),
     Check("package", ("package.py",)),
+    Check("fuzz", ("fuzz.py", "--minutes", "1"), _no_atheris),
     Check("test-web", ("test_web.py",), _no_browser),
     Check("test-host", ("test_host.py",), _no_foreign_host),
     Check("test-templates", ("test_templates.py",), _no_host_with_h3),

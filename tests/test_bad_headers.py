@@ -108,7 +108,7 @@ def test_config_of_numbers_that_no_model_has_is_refused_at_once(folder, section,
 
 def test_message_does_not_list_all_that_a_file_holds(folder):
     config = tiny_config()
-    config["vision_config"]["deepstack_visual_indexes"] = [7] * 1_000_000
+    config["vision_config"]["deepstack_visual_indexes"] = [7] * 900_000
     write_json(folder / "config.json", config)
     assert len(refused(folder, "EncoderConfig: expected")) < 1000
 

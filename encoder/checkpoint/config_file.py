@@ -7,7 +7,6 @@ folder, and the last one that was put there left its config.json.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ from ..config import EncoderConfig
 from ..regular import regular_stat
 from ..weights import Shape
 from .header import Header
+from .plain_json import MOST_BYTES, parsed
 from .wording import printable
 
 logger = logging.getLogger(__name__)
@@ -35,8 +35,8 @@ def config_in(header: Header) -> Mapping | None:
     if not text:
         return None
     try:
-        config = json.loads(text)
-    except (ValueError, RecursionError):
+        config = parsed(text) if len(text) <= MOST_BYTES else None
+    except ValueError:
         return None
     return config if isinstance(config, dict) and "text_config" in config else None
 
@@ -60,10 +60,14 @@ def config_beside(path: Path, shapes: Mapping[str, Shape]) -> Mapping | None:
 
 def read_json(path: Path) -> dict:
     """The JSON object in a file. Raises ValueError for anything else, OSError where it cannot be read."""
-    regular_stat(path)
+    size = regular_stat(path).st_size
+    if size > MOST_BYTES:
+        raise ValueError(
+            f"{path.name}: expected JSON of at most {MOST_BYTES:,} bytes, got {size:,}. Download the file again."
+        )
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        value = parsed(path.read_text(encoding="utf-8"))
+    except ValueError as error:
         raise ValueError(
             f"{path.name}: expected JSON, got unreadable text ({error}). Download the file again."
         ) from error

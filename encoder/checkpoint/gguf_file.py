@@ -166,7 +166,8 @@ def _entry(
     count = prod(shape)
     if count % values:
         raise ValueError(
-            f"{path.name}: expected {name!r} ({kind} {list(shape)}) to be whole blocks of {values} values. {_AGAIN}"
+            f"{path.name}: expected {name!r} ({kind} {list(shape)}) to be whole blocks of {values} values, got "
+            f"{count:,} values. {_AGAIN}"
         )
     return TensorEntry(path, name, kind, shape, count // values * stored, offset)
 

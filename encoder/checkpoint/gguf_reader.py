@@ -15,8 +15,8 @@ import gguf
 import numpy as np
 
 MOST_KEPT = 64  # numbers of an array that are kept: shapes, rotary sections, flags per block
-MOST_STRING = 1 << 24  # bytes; a chat template has thousands
-MOST_ITEMS = 1 << 22  # of an array; vocabularies have a few 100,000
+MOST_STRING = 1 << 24  # bytes of all texts outside of arrays; a chat template has thousands
+MOST_ITEMS = 1 << 22  # of an array, and of all arrays of texts; vocabularies have a few 100,000
 MOST_AXES = 8
 _LENGTH = struct.Struct("<Q")
 _OVERRIDDEN = {
@@ -38,9 +38,13 @@ def _is_known(method: str, parameters: tuple[str, ...]) -> bool:
 
 
 class HeaderReader(gguf.GGUFReader):
+    texts = 0  # bytes of texts so far
+    passed = 0  # texts in arrays that were jumped over
+
     def _get_str(self, offset: int):
         length = self._number(offset, np.uint64)
-        if length > min(MOST_STRING, len(self.data) - offset - 8):
+        self.texts += length
+        if length > len(self.data) - offset - 8 or self.texts > MOST_STRING:
             raise ValueError(f"a text of {length:,} bytes at byte {offset:,}")
         return super()._get_str(offset)
 
@@ -65,6 +69,9 @@ class HeaderReader(gguf.GGUFReader):
         """Where `count` values that begin at `start` end."""
         if kind != gguf.GGUFValueType.STRING:
             return start + count * np.dtype(self.gguf_scalar_to_np[kind]).itemsize
+        self.passed += count
+        if self.passed > MOST_ITEMS:
+            raise ValueError(f"{self.passed:,} texts up to byte {start:,}")
         length_at, data, at = _LENGTH.unpack_from, memoryview(self.data), start
         for _ in range(count):
             at += 8 + length_at(data, at)[0]

@@ -2,20 +2,20 @@
 
 Contract: `read_header(path)` checks that the file is complete to the byte and returns `Header`. Every defect is a
 ValueError that says what the file is instead. What a header may hold is settled here: printable names, whole sizes,
-texts as metadata, each byte of data in one tensor; code behind it relies on that. Only regular files are opened: a pipe
-would wait for ever. Source: the safetensors format (8-byte little-endian header length, JSON, data) and the failures
-that people report: partial downloads, git-lfs pointers, pickles and zips under a wrong name.
+texts as metadata, each name once, each byte of data in one tensor; code behind it relies on that. Only regular files
+are opened: a pipe would wait for ever. Source: the safetensors format (8-byte little-endian header length, JSON, data)
+and the failures that people report: partial downloads, git-lfs pointers, pickles and zips under a wrong name.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..regular import regular_stat
+from .plain_json import parsed
 from .wording import has_control
 
 MAX_HEADER_BYTES = 100_000_000  # the safetensors library's own limit
@@ -23,6 +23,7 @@ DTYPE_BYTES = {
     "BOOL": 1, "U8": 1, "I8": 1, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "U16": 2, "I16": 2, "F16": 2, "BF16": 2,
     "U32": 4, "I32": 4, "F32": 4, "U64": 8, "I64": 8, "F64": 8,
 }  # fmt: skip
+MOST_TENSORS = 65_536  # of one file; the encoder has about 1,800, packed
 LONGEST_NAME = 500  # characters of a tensor's name
 _MOST_AXES = 8
 _DTYPE = re.compile(r"\w{1,32}", re.ASCII)
@@ -134,8 +135,8 @@ def _check_start(path: Path, start: bytes, size: int, length: int, most: int) ->
 
 def _parsed(path: Path, text: bytes) -> dict:
     try:
-        raw = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        raw = parsed(text, unique=True)
+    except ValueError as error:
         raise ValueError(
             f"{path.name}: expected a safetensors header in JSON, got unreadable text ({error}). Download the file "
             "again."
@@ -143,6 +144,11 @@ def _parsed(path: Path, text: bytes) -> dict:
     if not isinstance(raw, dict):
         raise ValueError(
             f"{path.name}: expected a safetensors header object, got {type(raw).__name__}. Replace the file."
+        )
+    if len(raw) > MOST_TENSORS:
+        raise ValueError(
+            f"{path.name}: expected a header of at most {MOST_TENSORS:,} tensors, got {len(raw):,}. Choose another "
+            "file."
         )
     return raw
 

@@ -8,7 +8,6 @@ under `params`. Source: ComfyUI's quantised checkpoints.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from pathlib import Path
 from .catalog import Catalog
 from .header import TensorEntry
 from .names import released_name
+from .plain_json import MOST_BYTES, parsed
 
 MARKER = ".comfy_quant"
 METADATA = "_quantization_metadata"
@@ -64,8 +64,8 @@ def _texts(entries: Mapping[str, TensorEntry]) -> Iterator[tuple[str, bytes]]:
 
 def _json(text: bytes | str) -> object:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parsed(text) if len(text) <= MOST_BYTES else None
+    except ValueError:
         return None
 
 

@@ -7,7 +7,6 @@ it is ValueError for other spellings of JSON.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ..weights import Shape
+from .plain_json import parsed
 
 _START = rb'\{(?:"__metadata__": ?(\{[^{}]*\}), ?)?'
 _PIECE = rb'([\w.]+)": ?\{"dtype": ?"(\w+)", ?"shape": ?\[((?:\d{1,15}(?:, ?)?)*)'
@@ -76,7 +76,7 @@ def split_header(text: bytes) -> SplitHeader:
     heads, tails = pieces[:-1:2], pieces[1::2]
     if len(heads) != len(tails) or pieces[-1].rstrip() != b"}}":
         raise ValueError(_UNCOMMON)
-    return SplitHeader(json.loads(found[1] or b"{}"), opening, heads, tails)
+    return SplitHeader(parsed(found[1] or b"{}"), opening, heads, tails)
 
 
 def runs(header: SplitHeader) -> Iterator[Run]:

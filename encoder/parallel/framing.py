@@ -1,9 +1,9 @@
 """Bodies of requests and replies: the safetensors format, read with bounds and without trust.
 
 Contract: `framed(tensors, metadata)` gives the pieces of a body, which are views of the tensors; `unframed(body, ...)`
-gives tensors that are views of the body. Only the given names, dtypes and axes pass, every byte belongs to one tensor,
-and the header is small; everything else is a ValueError before any tensor is made. Source: the safetensors format
-(8-byte little-endian header length, JSON, data).
+gives tensors that are views of the body. Only the given names, dtypes and axes pass, each name once, every byte belongs
+to one tensor, and the header is small; everything else is a ValueError before any tensor is made. Source: the
+safetensors format (8-byte little-endian header length, JSON, data).
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
+
+from ..checkpoint.plain_json import parsed
 
 MAX_HEADER_BYTES = 65_536  # six tensors and a few short texts; JSON of this size costs nothing to read
 _LONGEST_TEXT = 4096  # characters of one value of the metadata
@@ -78,8 +80,8 @@ def _header(raw: torch.Tensor, who: str) -> tuple[dict, int]:
             f"{len(raw):,} bytes whose first 8 announce {length:,}. Send one body in the safetensors format."
         )
     try:
-        header = json.loads(raw[8 : 8 + length].numpy().tobytes())
-    except (ValueError, RecursionError) as error:
+        header = parsed(raw[8 : 8 + length].numpy().tobytes(), unique=True)
+    except ValueError as error:
         raise ValueError(f"{who}: expected a header in JSON, got other text ({error}). Send safetensors.") from error
     if not isinstance(header, dict):
         raise ValueError(f"{who}: expected a header object, got {type(header).__name__}. Send safetensors.")

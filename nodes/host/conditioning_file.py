@@ -20,6 +20,8 @@ import comfy.model_management
 import torch
 
 from ...encoder.checkpoint.header import Header, TensorEntry, read_header
+from ...encoder.checkpoint.plain_json import MOST_VALUES
+from ...encoder.checkpoint.wording import printable
 from ...encoder.regular import regular_stat
 from .conditioning_tree import DTYPES, Packed, dtype_name, pack
 from .conditioning_untree import NotPacked, unpack
@@ -117,18 +119,21 @@ def _chunks(tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str]) ->
         header[name] = {"dtype": dtype_name(tensor), "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    _check_length(len(text))
+    _check_length(text)
     yield len(text).to_bytes(8, "little")
     yield text
     for _, tensor in ordered:
         yield _bytes_of(tensor)
 
 
-def _check_length(length: int) -> None:
-    if length > MAX_HEADER_BYTES:
+def _check_length(text: bytes) -> None:
+    """What is written can be read."""
+    values = text.count(b",")
+    if len(text) > MAX_HEADER_BYTES or values > MOST_VALUES:
         raise ValueError(
-            f"{WHO.replace('Load', 'Save')}: expected texts and containers of at most {MAX_HEADER_BYTES:,} bytes, got "
-            f"{length:,}. Save the conditioning before the node that adds them."
+            f"{WHO.replace('Load', 'Save')}: expected texts and containers of at most {MAX_HEADER_BYTES:,} bytes and "
+            f"{MOST_VALUES:,} values, got {len(text):,} and {values:,}. Save the conditioning before the node that "
+            "adds them."
         )
 
 
@@ -153,32 +158,30 @@ def read_metadata(path: Path) -> Header:
     it cannot be opened."""
     size = regular_stat(path).st_size
     if path.suffix.lower() != SUFFIX:
-        raise ValueError(
-            f"{WHO}: expected a {SUFFIX} file, got {path.name}, which is never opened: other kinds can run code. "
-            f"{_NOT_OURS}"
+        raise _refused(
+            f"expected a {SUFFIX} file, got {path.name}, which is never opened: other kinds can run code. {_NOT_OURS}"
         )
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
     if MAX_HEADER_BYTES < length < size:
-        raise ValueError(f"{WHO}: expected a conditioning file, got {path.name} with a header of {length:,} bytes. "
-                         f"{_NOT_OURS}")  # fmt: skip
+        raise _refused(f"expected a conditioning file, got {path.name} with a header of {length:,} bytes. {_NOT_OURS}")
     try:
         header = read_header(path)
     except ValueError as error:
-        raise ValueError(f"{WHO}: {error}") from error
+        raise _refused(f"{error}") from error
     _check_version(path, header.metadata.get(MARK))
     return header
 
 
 def _check_version(path: Path, version: str | None) -> None:
     if version is None:
-        raise ValueError(
-            f"{WHO}: expected a conditioning file, got {path.name}, a safetensors file without its mark (a model, or "
+        raise _refused(
+            f"expected a conditioning file, got {path.name}, a safetensors file without its mark (a model, or "
             f"another program's). {_NOT_OURS}"
         )
     if version != str(VERSION):
-        raise ValueError(
-            f"{WHO}: expected format version {VERSION}, got {version!r:.20} in {path.name}. Update this node pack, or "
+        raise _refused(
+            f"expected format version {VERSION}, got {version!r:.20} in {path.name}. Update this node pack, or "
             "encode and save again."
         )
 
@@ -219,7 +222,12 @@ def _tensor(file: Any, path: Path, entry: TensorEntry) -> torch.Tensor:
 
 
 def _damaged(path: Path, got: str) -> ValueError:
-    return ValueError(
-        f"{WHO}: expected {path.name} as it was saved, got {got}. The file is damaged: take it from a backup, or "
+    return _refused(
+        f"expected {path.name} as it was saved, got {got}. The file is damaged: take it from a backup, or "
         "encode and save again."
     )
+
+
+def _refused(text: str) -> ValueError:
+    """Names of files and what stands in them are other people's."""
+    return ValueError(printable(f"{WHO}: {text}"))

@@ -173,6 +173,15 @@ def resolve(value: str) -> Path:
     return path
 
 
+def _is_text(name: str) -> bool:
+    """Half a letter, which JSON can hold, is no name for any system."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _expected(value: str) -> str:
     return f"{WHO}: expected {value!r:.200} to be a file in ComfyUI's input or output folder"
 
@@ -182,6 +191,7 @@ def _parts(value: str) -> tuple[str, str]:
     root = folder_paths.get_output_directory() if value.endswith(OUTPUT) else folder_paths.get_input_directory()
     name = value.removesuffix(OUTPUT).removesuffix(INPUT).replace("\\", "/")
     outside = name.startswith("/") or ":" in name.split("/")[0] or ".." in name.split("/") or "\0" in name
+    outside = outside or not _is_text(name)
     if outside or name.endswith("[temp]"):
         raise ValueError(f"{_expected(value)}, got a path that leads elsewhere. {_CHOOSE}")
     return name, root

@@ -13,12 +13,13 @@ from __future__ import annotations
 import inspect
 import logging
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 
 import folder_paths
 
 from ...encoder import CheckpointReport, inspect_checkpoint
 from ...encoder.checkpoint.glance import glance
+from ...encoder.checkpoint.wording import printable
 from ...encoder.regular import is_folder
 from .states import State, file_state, header_state
 
@@ -203,7 +204,7 @@ def resolve(value: str) -> Path:
         raise ValueError(
             f"{WHO}: expected text_encoder as a name, got {type(value).__name__}. Connect a STRING, or choose a file."
         )
-    found = _find(value, f"{WHO}: expected text_encoder {value}", WHO)
+    found = _find(value, f"{WHO}: expected text_encoder {printable(value)}", WHO)
     if found is None:
         raise ValueError(
             f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}. Where a "
@@ -216,7 +217,8 @@ def resolve_vision(value: str) -> Path | None:
     """The second file that the options name; None for the one beside the encoder. Raises ValueError."""
     if value == BESIDE:
         return None
-    found = _find(value, f"{OPTIONS}: expected vision_file {value}", OPTIONS) if isinstance(value, str) else None
+    expected = f"{OPTIONS}: expected vision_file {printable(str(value))}"
+    found = _find(value, expected, OPTIONS) if isinstance(value, str) else None
     if found is None:
         raise ValueError(
             f"{OPTIONS}: expected vision_file to be a file, got {value!r} in none of {_roots()}. Choose {BESIDE}, or "
@@ -235,12 +237,12 @@ def _find(value: str, expected: str, who: str) -> Path | None:
     moved = [e for e in entries if _base(e.value) == _base(value)]
     if len(moved) > 1:
         raise ValueError(
-            f"{expected}, got {len(moved)} files of that name elsewhere: {', '.join(e.value for e in moved)}. "
-            "Choose one of them."
+            f"{expected}, got {len(moved)} files of that name elsewhere: "
+            f"{printable(', '.join(e.value for e in moved))}. Choose one of them."
         )
     if not moved:
         return None
-    logger.warning("%s: %s is not there any more, using %s.", who, value, moved[0].value)
+    logger.warning("%s: %s is not there any more, using %s.", who, printable(value), printable(moved[0].value))
     return moved[0].path
 
 
@@ -249,8 +251,8 @@ def _parent_folder(value: str) -> Path | None:
     if not value.endswith(("/", "\\")):
         return None
     relative = Path(value)
-    if relative.is_absolute() or ".." in relative.parts:
-        return None
+    if PureWindowsPath(value).anchor or relative.is_absolute() or ".." in _plain(value).split("/"):
+        return None  # also "C:" and "\\\\server", which join to no root there
     places = (Path(root, value) for root in folder_paths.get_folder_paths(CATEGORY))
     return next((place for place in places if is_folder(place)), None)
 

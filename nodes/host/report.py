@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ...encoder import CheckpointReport
+from ...encoder.checkpoint.wording import printable
 from ...encoder.pixels import FPS
 from ...encoder.prompt_notes import PromptNote, prompt_notes
 from ...encoder.tokens import TokenSequence, describe_tokens
@@ -51,11 +52,11 @@ def loaded(
 ) -> list[str]:
     """Lines of the loader, which has opened headers alone."""
     lines = [
-        f"{report.path.name}: {report.describe()}",
+        printable(f"{report.path.name}: {report.describe()}"),
         f"computes in {str(dtype).removeprefix('torch.')} on {device}; weights are read at first use",
         forecast(reader, report.bytes_needed),
     ]
-    return [*lines, *([OFFICIAL] if backend == "official" else []), *report.notes]
+    return [*lines, *([OFFICIAL] if backend == "official" else []), *map(printable, report.notes)]
 
 
 def summary(clip: object, tokens: object, seconds: float, prompts: int = 1) -> str:
