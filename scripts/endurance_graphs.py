@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from demo_requests import LENGTH, lossless_name, node
-from endurance_steps import Request, Settings, Step
+from endurance_steps import PICTURES, Request, Settings, Step
 
 PREFIX_GB = 0.02  # full long before the end of a run, so that what grows is no cache
 NO_ROOM = 1e-12  # prefixes are asked for and never kept: pictures are seen one by one, everything is computed
@@ -67,7 +67,7 @@ def broken(step: Step, result: str, checkpoints: Mapping[str, str]) -> tuple[Gra
     if step.detail == "nothing saved":
         return loading("no_such_file.safetensors [output]", result), "no_such_file"
     if step.detail == "neither video":
-        video = Request("video", step.request.prompts, step.request.pictures[:1])
+        video = Request("video", step.request.prompts[:1], PICTURES[:1])
         nodes = _encoder(step.settings, checkpoints) | _encode(video, ["loader", 0], result)
         nodes["video"] = node("H3TEReferenceVideo", fps=24.0, with_sound=False, vision_only=False)
         return nodes, "either video or frames"

@@ -28,6 +28,8 @@ FOLDER = layout.COMFY / "endurance"
 BASE = FOLDER / "base"
 TEMPORARY = FOLDER / "tmp"
 LOGS = layout.LOGS / "endurance"
+# what is freed goes back to the system: what grows is then in use, and no gap between blocks that are
+ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "262144", "MALLOC_ARENA_MAX": "2"}
 CACHE = BASE / "user" / "minimax_h3_text_encoder"
 
 
@@ -45,10 +47,10 @@ def prepare(host: Path) -> dict[str, str]:
     return {"bf16": DEMO_NAME + "/", "nvfp4_awq": packed.name}
 
 
-def server(host: Path, name: str = "comfyui", environment: dict[str, str] | None = None) -> ComfyServer:
+def server(host: Path, name: str = "comfyui") -> ComfyServer:
     folders = {"custom_nodes": [Path(__file__).with_name("host_nodes")]}
-    places = {key: str(TEMPORARY) for key in ("TMPDIR", "TEMP", "TMP")}
-    options = {"log": LOGS / f"{name}.log", "model_folders": folders, "environment": places | (environment or {})}
+    own = {key: str(TEMPORARY) for key in ("TMPDIR", "TEMP", "TMP")} | ALLOCATOR
+    options = {"log": LOGS / f"{name}.log", "model_folders": folders, "environment": own}
     return ComfyServer(host, base=BASE, **options)
 
 
