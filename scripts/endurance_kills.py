@@ -21,7 +21,7 @@ import demo_claims
 import demo_requests
 import endurance_server
 from demo_requests import KEYFRAMES, DemoRequest, node, with_options
-from endurance_graphs import loading
+from endurance_graphs import clearing, loading
 from endurance_report import Claim
 from endurance_server import BASE, CACHE
 from endurance_verdict import same
@@ -33,6 +33,7 @@ APPEARS = 60.0  # seconds in which an unfinished file must appear
 HOUR = 3600
 SAVED = BASE / "output" / "killed"
 LONG = " The fog lifts, gulls call, ropes creak, the lamp turns and the tide runs out again." * 40
+_CLEARED = clearing("all")
 DAMAGE = ("as this store wrote it", "is damaged")  # what the store's and the loader's words for it have in common
 
 
@@ -100,7 +101,7 @@ def _direct(encoder, request: DemoRequest) -> dict:
 
 def _kill(server, checkpoint: Checkpoint, number: int, chance: random.Random, seen: Seen) -> None:
     """Clears the caches first, so that all is encoded and written again."""
-    server.run({"clear": node("H3TEClearCaches", what="all")})
+    server.run(_CLEARED)
     for request in _burst(number):
         server.queue(_graph(request, checkpoint, number))
     if number % 2:
@@ -139,6 +140,10 @@ def _make_old(files: list[Path]) -> None:
         os.utime(file, (time.time() - HOUR,) * 2)
 
 
+def _is_old(file: Path) -> bool:
+    return time.time() - file.stat().st_mtime > HOUR / 2
+
+
 def _check(server, checkpoint: Checkpoint, direct: dict, seen: Seen, number: int) -> None:
     """What was queued when ComfyUI was killed runs again, from the disk cache where it was stored; saved files load."""
     if number == 0:
@@ -151,9 +156,8 @@ def _check(server, checkpoint: Checkpoint, direct: dict, seen: Seen, number: int
             seen.differing.append(f"{request.name} after kill {number}")
     for file in sorted(SAVED.glob("*.safetensors")):
         _load(server, file, direct, seen)
-    seen.damaged += [
-        f"unfinished: {path}" for path in _unfinished_now() if time.time() - path.stat().st_mtime > HOUR / 2
-    ]
+    server.run(_CLEARED)
+    seen.damaged += [f"left for good: {path.name}" for path in _unfinished() if _is_old(path)]
 
 
 def _load(server, file: Path, direct: dict, seen: Seen) -> None:
