@@ -64,7 +64,7 @@ def run(host: Path, kills: int, seed: int, say: Callable[[str], None]) -> list[C
             _check(server, checkpoint, direct, seen, number)
             _kill(server, checkpoint, number, chance, seen)
         left = list(_unfinished())
-        seen.unfinished += len(left)
+        seen.unfinished, seen.within = seen.unfinished + len(left), seen.within + bool(left)
         _make_old(left)
         say(f"kill {number + 1} of {kills}: {len(left)} unfinished files, {_saved_count()} saved")
     with endurance_server.server(host, "after_kills") as server:
@@ -105,21 +105,18 @@ def _kill(server, checkpoint: Checkpoint, number: int, chance: random.Random, se
     for request in _burst(number):
         server.queue(_graph(request, checkpoint, number))
     if number % 2:
-        seen.within += _appeared(chance.randrange(2 * BURST))
+        _await_unfinished(chance.randrange(2 * BURST))
     else:
         time.sleep(chance.uniform(0.1, LONGEST))
     _strike(server)
     seen.kills += 1
 
 
-def _appeared(count: int) -> bool:
-    """Waits for the unfinished file of that number."""
+def _await_unfinished(others: int) -> None:
+    """Returns at the moment in which an unfinished file appears, the first after so many."""
     ends, known = time.monotonic() + APPEARS, set()
-    while time.monotonic() < ends:
+    while time.monotonic() < ends and len(known) <= others:
         known |= {path.name for path in _unfinished()}
-        if len(known) > count:
-            return True
-    return False
 
 
 def _unfinished() -> Iterator[Path]:
