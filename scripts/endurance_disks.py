@@ -2,8 +2,8 @@
 
 Contract: `run(host, say)` -> claims. What must hold: encoding goes on with the right result, the disk cache says
 what is wrong once and works again as soon as it can, a save node fails with an error that names the reason and leaves
-nothing, and what lies in a folder that is only read still answers. No rights are needed: the full disk is a limit to the
-size of files (Linux), and a process of root gives up the right to write everywhere.
+nothing, and what lies in a folder that is only read still answers. No rights are needed: the full disk is a limit to
+the size of files (Linux), and a process of root gives up the right to write everywhere.
 """
 
 from __future__ import annotations
