@@ -25,7 +25,7 @@ SIZE_MODES = ("match", "max", "official", "none")
 CHECKPOINTS = ("bf16", "nvfp4_awq")
 BUDGETS = (0, 10, 25, 50, 90, 100)
 LORA = 0.5
-REPEATED = 0.35  # of the steps: like the one before
+REPEATED = 0.5  # of the steps: like the one before
 POOL = 40  # distinct requests: small enough that many come again
 ERRORS = ("no file", "cut file", "marker", "leads out", "nothing saved", "neither video", "other layer")
 KINDS = {"text": 14, "references": 16, "chain": 10, "video": 6, "keyframes": 14, "list": 10}
@@ -100,7 +100,7 @@ def _step(chance: random.Random, number: int, pool: list[Request], checkpoint: s
     saved = [step.number for step in before if step.does == "save"]
     if does == "load" and not saved:
         does = "save"
-    request, settings = _next(chance, pool, before), _settings(chance, checkpoint)
+    request, settings = _next(chance, pool, checkpoint, before)
     detail = ""
     if does == "error":
         detail = chance.choice(ERRORS)
@@ -116,12 +116,16 @@ def _step(chance: random.Random, number: int, pool: list[Request], checkpoint: s
     return Step(number, does, request, settings, detail)
 
 
-def _next(chance: random.Random, pool: list[Request], before: list[Step]) -> Request:
-    """One of the pool, or what came before: again, or with another prompt behind the same pictures."""
-    like = before[-1].request if before else None
-    if like is None or len(like.prompts) > 1 or chance.random() > REPEATED:
-        return chance.choice(pool)
-    return like if chance.random() < 0.4 else replace(like, prompts=(chance.choice(PROMPTS),))
+def _next(chance: random.Random, pool: list[Request], checkpoint: str, before: list[Step]) -> tuple[Request, Settings]:
+    """One of the pool, or what came before: again, or with another prompt behind the same pictures. Then only the
+    budget is another one, so that the caches can answer."""
+    settings = _settings(chance, checkpoint)
+    unlike = not before or before[-1].does == "stop" or len(before[-1].request.prompts) > 1
+    if unlike or chance.random() > REPEATED:
+        return chance.choice(pool), settings
+    like, given = before[-1].request, before[-1].settings
+    again = given if given.lora else replace(given, budget=settings.budget)
+    return (like if chance.random() < 0.4 else replace(like, prompts=(chance.choice(PROMPTS),))), again
 
 
 def _request(chance: random.Random) -> Request:
@@ -150,8 +154,8 @@ def _settings(chance: random.Random, checkpoint: str) -> Settings:
         dtype,
         reader=chance.choice(("auto", "auto", "mmap", "read", "stream")),
         exact=chance.random() < 0.2,
-        kept=chance.choice(("ram", "ram and disk", "off")),
-        prefixes=chance.random() < 0.7,
+        kept=chance.choice(("ram", "ram and disk", "ram and disk", "off")),
+        prefixes=chance.random() < 0.8,
         unload=chance.random() < 0.15,
         budget=chance.choice(BUDGETS),
     )
