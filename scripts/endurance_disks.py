@@ -53,13 +53,13 @@ def run(host: Path, say: Callable[[str], None]) -> list[Claim]:
 
 def _bad_disk(server, checkpoint: Checkpoint, request: DemoRequest, direct, what: str, trouble) -> Iterator[Claim]:
     """Encodes and saves in the trouble and after it."""
-    known = replace(request, name="known", prompt=f"Stored before the {what}.")
+    known = replace(request, name="known", prompt=f"Stored before: {what}.")
     server.run(_encoding(known, checkpoint))
     OUTPUT.mkdir(exist_ok=True)
     files, said = _files(), server.log().count(SAID)
     with trouble as possible:
         if not possible:
-            yield Claim(f"A {what}", True, "NOT RUN: this system cannot make one without rights")
+            yield Claim(what.capitalize(), True, "NOT RUN: this system cannot make one without rights")
             return
         texts = [_text(server, _encoding(request, checkpoint)) for _ in range(2)]
         server.run(clearing("conditioning in RAM"))
@@ -67,18 +67,26 @@ def _bad_disk(server, checkpoint: Checkpoint, request: DemoRequest, direct, what
         refusal = _refusal(server, _saving(request, checkpoint))
         left = sorted(_files() - files)
     said = server.log().count(SAID) - said
-    yield Claim(f"A {what}: encoding goes on", "miss" in texts[0] and "hit (RAM)" in texts[1], _caches(*texts))
-    yield Claim(f"A {what}: the disk cache says so once", said == 1, f"{said} times in the log")
-    yield Claim(f"A {what}: what was stored before still answers", "hit (disk)" in answered, _caches(answered))
-    yield Claim(f"A {what}: saving fails by name", "expected to write" in refusal, refusal[-160:] or "no error")
-    yield Claim(f"A {what}: nothing half-written is left", not left, ", ".join(left) or "nothing")
+    yield Claim(
+        f"{what.capitalize()}: encoding goes on", "miss" in texts[0] and "hit (RAM)" in texts[1], _caches(*texts)
+    )
+    yield Claim(f"{what.capitalize()}: the disk cache says so once", said == 1, f"{said} times in the log")
+    yield Claim(
+        f"{what.capitalize()}: what was stored before still answers", "hit (disk)" in answered, _caches(answered)
+    )
+    yield Claim(
+        f"{what.capitalize()}: saving fails by name", "expected to write" in refusal, refusal[-160:] or "no error"
+    )
+    yield Claim(f"{what.capitalize()}: nothing half-written is left", not left, ", ".join(left) or "nothing")
     server.run(clearing("conditioning in RAM"))
     outputs = server.run(_saving(request, checkpoint, probe=True), timeout=600)
     found = demo_claims.probed(server, request)
     right = same(found, {"hidden": direct.hidden.cpu().float(), "tags": direct.token_tags})
     stored = "hit (disk)" in _text(server, _encoding(request, checkpoint), clear=True)
     figure = f"{'equal to the bit' if right else 'DIFFERS'}, {outputs['save']['text'][0].splitlines()[0]}"
-    yield Claim(f"After a {what}: encoded, stored and saved", right and stored, figure + f", stored: {stored}")
+    yield Claim(
+        f"{what.capitalize()}, afterwards: encoded, stored and saved", right and stored, figure + f", stored: {stored}"
+    )
 
 
 def _encoding(request: DemoRequest, checkpoint: Checkpoint) -> dict:
