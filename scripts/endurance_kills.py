@@ -105,7 +105,7 @@ def _kill(server, checkpoint: Checkpoint, number: int, chance: random.Random, se
     for request in _burst(number):
         server.queue(_graph(request, checkpoint, number))
     if number % 2:
-        _await_unfinished(chance.randrange(2 * BURST))
+        _await_unfinished(chance.randrange(3))  # later ones come too late on a busy machine
     else:
         time.sleep(chance.uniform(0.1, LONGEST))
     _strike(server)
