@@ -1,7 +1,7 @@
 # Every target is one line into scripts/, so that Windows users type the same without make: see scripts/README.md.
 PYTHON ?= python3
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-web package fuzz test-all lint clean
+.PHONY: help setup demo demo-ui parity doctor formats budgets bench workflows test test-wide test-parallel test-versions test-host test-templates test-web package fuzz endurance test-all lint clean
 
 help: ## list these targets
 	@$(PYTHON) scripts/help.py
@@ -23,6 +23,8 @@ bench: ## speed and memory against others, with every target; ARGS="encode --rou
 	@$(PYTHON) scripts/bench.py $(ARGS)
 workflows: ## check the bundled workflows against a live ComfyUI and comfy-lint, and run their encode part
 	@$(PYTHON) scripts/workflows.py $(ARGS)
+endurance: ## 300 mixed prompts in one ComfyUI, ComfyUI killed, bad disks: minutes; ARGS="--prompts 60 --only prompts" is short
+	@$(PYTHON) scripts/endurance.py $(ARGS)
 test: ## the tests; ARGS="-k tokens" passes arguments to pytest
 	@$(PYTHON) scripts/test.py $(ARGS)
 test-wide: ## the encoder at its real width against transformers: 13 GB of disk, under 9 GB of memory, minutes

@@ -75,6 +75,7 @@ CHECKS = (
     Check("parity", ("parity.py",)),
     Check("formats", ("formats.py",)),
     Check("budgets", ("budgets.py", "--demo")),
+    Check("endurance", ("endurance.py", "--prompts", "60", "--kills", "4")),
     Check("test-wide", ("test_wide.py",), _no_room_for_real_width),
     Check("test-parallel", ("test_parallel.py",), _no_gloo),
     Check("test-versions", ("test_versions.py",)),

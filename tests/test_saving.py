@@ -174,7 +174,52 @@ def test_failure_in_the_middle_leaves_nothing_behind(saving, folders):  # noqa: 
     assert names(folders.output) == []
 
 
-def test_name_that_cannot_be_given_leaves_nothing_behind(saving, folders, monkeypatch):  # noqa: F811
+@pytest.fixture
+def no_links(monkeypatch):
+    """A disk that gives a file no second name."""
+
+    def refuse(*_):
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", refuse)
+
+
+def test_disk_without_links_gets_the_same_names(save, saving, folders, no_links):  # noqa: F811
+    first, second = saving.save_target("h3"), saving.save_target("h3")
+    paths = [saving.placed(each, SUFFIX, [text]) for each, text in ((first, b"1"), (second, b"2"))]
+    assert [path.name for path in paths] == ["h3_00001_.safetensors", "h3_00002_.safetensors"]
+    assert [path.read_bytes() for path in paths] == [b"1", b"2"]
+    assert names(folders.output) == ["h3_00001_.safetensors", "h3_00002_.safetensors"]
+
+
+def test_name_is_never_there_without_the_whole_file(saving, folders, monkeypatch):  # noqa: F811
+    """Killed at any call of the system, what stands under the name is whole."""
+    seen = []
+    for module, call in (("os", "link"), ("os", "unlink"), ("os", "rename"), ("os", "replace"), ("os", "open")):
+        real = getattr(__import__(module), call)
+
+        def spied(*arguments, real=real, **options):
+            seen.extend(path.read_bytes() for path in folders.output.glob("h3_*"))
+            return real(*arguments, **options)
+
+        monkeypatch.setattr(f"{module}.{call}", spied)
+    saving.placed(saving.save_target("h3"), SUFFIX, [b"whole"])
+    assert set(seen) == {b"whole"}
+
+
+def test_temporary_files_of_a_killed_process_go_at_a_later_save(save, saving, folders):  # noqa: F811
+    save("a/h3")
+    old, young, foreign = (f".h3te-{letter * 16}.tmp" for letter in "abz")
+    for name in (old, young, foreign):
+        (folders.output / "a" / name).write_bytes(b"half")
+    for name in (old, foreign):
+        os.utime(folders.output / "a" / name, (time.time() - 3600,) * 2)
+    save("a/h3")
+    left = ["a/" + name for name in (young, foreign)]
+    assert names(folders.output) == [*left, "a/h3_00001_.safetensors", "a/h3_00002_.safetensors"]
+
+
+def test_name_that_cannot_be_given_leaves_nothing_behind(saving, folders, no_links, monkeypatch):  # noqa: F811
     def refuse(self, goal):
         raise PermissionError(errno.EACCES, "in use")
 

@@ -122,10 +122,11 @@ def files_of(folder: Path, pattern: re.Pattern) -> Iterator[FoundFile]:
                 yield FoundFile(folder / name, found.st_size, found.st_mtime_ns)
 
 
-def sweep(folder: Path, older_than: float = PARTIAL_SECONDS) -> int:
-    """Delete unfinished files that nobody has written to for so many seconds; returns their bytes."""
+def sweep(folder: Path, older_than: float = PARTIAL_SECONDS, unfinished: re.Pattern = _PARTIAL) -> int:
+    """Delete unfinished files (by their whole name) that nobody has written to for so many seconds; returns their
+    bytes."""
     limit = time.time_ns() - int(older_than * 1e9)
-    return sum(unlinked(found) for found in files_of(folder, _PARTIAL) if found.used < limit)
+    return sum(unlinked(found) for found in files_of(folder, unfinished) if found.used < limit)
 
 
 def unlinked(found: FoundFile) -> int:

@@ -3,11 +3,13 @@
 Contract: `save_target(prefix)` understands what ComfyUI's own save nodes do (subfolders, %year% and its like, a number)
 and refuses every prefix that leads out of the output folder. `placed(target, ...)` writes to a temporary file beside
 the goal, flushes it to the disk and only then gives it its name; a name that is taken is never written over, also not
-when two nodes save at once.
+when two nodes save at once. Whenever ComfyUI dies, a file under a save node's name is whole; the temporary file that it
+leaves then goes at a later save into that folder.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import secrets
 from collections.abc import Iterable
@@ -17,10 +19,11 @@ from pathlib import Path
 import folder_paths
 from comfy.cli_args import args
 
-from ...encoder.cache.disk_folder import write_flushed
+from ...encoder.cache.disk_folder import sweep, write_flushed
 
 WHO = "Save MiniMax H3 Conditioning (H3TE)"
 _EXAMPLE = "Use a name such as conditioning/h3."
+_TEMPORARY = re.compile(r"\.h3te-[0-9a-f]{16}\.tmp")
 _UNFIT = re.compile('[\x00-\x1f\x7f:*?"<>|\ud800-\udfff]')  # what one of the systems does not take in a name
 
 
@@ -89,6 +92,7 @@ def _led_out(root: Path, prefix: str) -> ValueError:
 def placed(target: SaveTarget, suffix: str, chunks: Iterable[bytes | memoryview]) -> Path:
     """The path of the new file. Raises RuntimeError where the disk refuses; then nothing is left behind."""
     temporary = target.folder / f".h3te-{secrets.token_hex(8)}.tmp"
+    sweep(target.folder, unfinished=_TEMPORARY)
     try:
         write_flushed(temporary, chunks)
         return _named(target, suffix, temporary)
@@ -99,20 +103,31 @@ def placed(target: SaveTarget, suffix: str, chunks: Iterable[bytes | memoryview]
 
 
 def _named(target: SaveTarget, suffix: str, temporary: Path) -> Path:
-    """The name is taken first, empty, which one process alone can do; then the whole file replaces it."""
+    """The first name from the target's on that is free: two processes never get the same."""
     counter = target.counter
     while True:
         goal = target.folder / f"{target.name}_{counter:05}_{suffix}"
         try:
-            goal.open("xb").close()
+            return _given(goal, temporary)
         except FileExistsError:
             counter += 1
-            continue
-        try:
-            return temporary.replace(goal)
-        except OSError:
-            goal.unlink(missing_ok=True)
-            raise
+
+
+def _given(goal: Path, temporary: Path) -> Path:
+    """A second name for the whole file, which replaces nothing. Disks without such links (FAT) are given the name empty
+    first, which one process alone can do, and then the file. Raises FileExistsError for a name that is taken."""
+    try:
+        os.link(temporary, goal)
+        return goal
+    except FileExistsError:
+        raise
+    except (OSError, NotImplementedError):
+        goal.open("xb").close()
+    try:
+        return temporary.replace(goal)
+    except OSError:
+        goal.unlink(missing_ok=True)
+        raise
 
 
 def _refused_by_disk(path: Path, error: OSError) -> RuntimeError:
