@@ -128,6 +128,4 @@ def test_uninstalled_it_leaves_what_the_user_asked_for(installed_pack, throw_awa
     done = manager("uninstall", "some-pack", host=throw_away_host)
     assert not installed_pack.exists(), f"{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
     assert kept.read_bytes() == b"kept"
-    assert {
-        path.relative_to(throw_away_host).as_posix() for path in before - {installed_pack} if not path.exists()
-    } == set()
+    assert [path for path in before - {installed_pack} if not path.exists()] == []
