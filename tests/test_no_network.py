@@ -29,7 +29,8 @@ def test_what_is_blocked_is_blocked(act):
         act()
 
 
-def test_nothing_is_asked_from_loading_to_the_saved_file(text_encoders, demo_file, folders, temp):  # noqa: F811
+@pytest.mark.usefixtures("temp")
+def test_nothing_is_asked_from_loading_to_the_saved_file(text_encoders, demo_file, folders):  # noqa: F811
     place(demo_file, text_encoders / "h3.safetensors")
     with forbidden(*NETWORK, *PROGRAMS, *UNPICKLING):
         from h3te.nodes.encode_keyframes import EncodeKeyframes

@@ -184,7 +184,8 @@ def no_links(monkeypatch):
     monkeypatch.setattr("os.link", refuse)
 
 
-def test_disk_without_links_gets_the_same_names(save, saving, folders, no_links):  # noqa: F811
+@pytest.mark.usefixtures("no_links")
+def test_disk_without_links_gets_the_same_names(save, saving, folders):  # noqa: F811
     first, second = saving.save_target("h3"), saving.save_target("h3")
     paths = [saving.placed(each, SUFFIX, [text]) for each, text in ((first, b"1"), (second, b"2"))]
     assert [path.name for path in paths] == ["h3_00001_.safetensors", "h3_00002_.safetensors"]
@@ -219,7 +220,8 @@ def test_temporary_files_of_a_killed_process_go_at_a_later_save(save, saving, fo
     assert names(folders.output) == [*left, "a/h3_00001_.safetensors", "a/h3_00002_.safetensors"]
 
 
-def test_name_that_cannot_be_given_leaves_nothing_behind(saving, folders, no_links, monkeypatch):  # noqa: F811
+@pytest.mark.usefixtures("no_links")
+def test_name_that_cannot_be_given_leaves_nothing_behind(saving, folders, monkeypatch):  # noqa: F811
     def refuse(self, goal):
         raise PermissionError(errno.EACCES, "in use")
 

@@ -68,7 +68,7 @@ def mutated(data: bytes, chance: Random) -> bytes:
 
 def one(data: bytes) -> None:
     if data:
-        globals()[f"_{_READERS[data[0] % len(_READERS)]}"](data[1:])
+        _READ[_READERS[data[0] % len(_READERS)]](data[1:])
 
 
 def _request(body: bytes) -> None:
@@ -135,3 +135,9 @@ def _server(body: bytes) -> None:
 
 def _client(body: bytes) -> None:
     answered_client(body)
+
+
+_READ = {
+    "request": _request, "reply": _reply, "health": _health, "state": _state, "error": _error, "address": _address,
+    "list": _list, "server": _server, "client": _client,
+}  # fmt: skip
