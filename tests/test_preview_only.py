@@ -162,3 +162,14 @@ def test_a_preview_touches_nothing_that_is_kept(run, load):  # noqa: F811
     expected(run, clip)
     assert {key: held.used for key, held in caches.conditioning_store()._memory.entries().items()} == before
     assert next(caches.prefix_store()._clock) == clock + 1
+
+
+def test_pictures_for_a_checkpoint_without_vision_are_said_before_the_encode(run, tiny_clip, monkeypatch):  # noqa: F811
+    from dataclasses import replace
+
+    monkeypatch.setattr(tiny_clip.encoder, "config", replace(tiny_clip.encoder.config, vision=None))
+    assert "this checkpoint has no vision tower" in run(clip=tiny_clip, preview_only=True).ui["text"][0]
+    with pytest.raises(ValueError, match="has no vision tower"):
+        run(clip=tiny_clip)
+    without = {"ref_images": None} if run.kind == "references" else {"first_frame": None}
+    assert "vision tower" not in run(clip=tiny_clip, preview_only=True, **without).ui["text"][0]

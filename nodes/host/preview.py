@@ -13,7 +13,7 @@ import torch
 
 from ...encoder.presentation_layout import lay_out_each
 from ...encoder.prompt_notes import prompt_notes
-from ...encoder.tokens import H3Tokenizer, describe_tokens, tokenize
+from ...encoder.tokens import H3Tokenizer, TokenSequence, describe_tokens, tokenize
 from ..prompt_lists import told_which
 from . import report
 from .any_clip import HOSTS_RULE, Ask, Encoded, alike, check
@@ -24,6 +24,8 @@ from .paths import bundled_tokenizer
 from .provenance import presentation_text
 from .shown import Shown
 from .tokens import check_texts, references_of
+
+BLIND = "this checkpoint has no vision tower: an encode refuses pictures; choose a file that has one"
 
 
 def preview_all(asks: Sequence[Ask], node: str) -> list[Encoded]:
@@ -51,7 +53,7 @@ def _preview_same(asks: Sequence[Ask], numbers: Sequence[int]) -> list[Encoded]:
         with told_which(number, len(asks)):
             sequence = tokenize(presentation, tokenizer_of(clip))
         cache = forecast(clip, presentation, sequence, asks[number].digests)
-        shown = Shown(presentation, sequence, cache, remark=_remark(clip))
+        shown = Shown(presentation, sequence, cache, remark=_remark(clip, sequence))
         found.append(previewed(shown))
     return found
 
@@ -75,8 +77,10 @@ def laid_out(ask: Ask, **facts: Any) -> Shown:
     return Shown(presentation, tokenize(presentation, tokenizer_of(ask.clip)), **facts)
 
 
-def _remark(clip: Any) -> str:
-    return "" if clip is None or isinstance(clip, H3Clip) else HOSTS_RULE
+def _remark(clip: Any, sequence: TokenSequence) -> str:
+    if isinstance(clip, H3Clip):
+        return BLIND if clip.encoder.config.vision is None and sequence.vision_spans else ""
+    return "" if clip is None else HOSTS_RULE
 
 
 def _blanked(references: Mapping[str, Any]) -> Mapping[str, Any]:
