@@ -93,15 +93,17 @@ def test_what_makes_the_inspection_itself_fail_is_logged_once_and_stands_last(pa
 
 
 def test_folder_that_may_not_be_searched_is_left_out(paths, text_encoders, demo_file, monkeypatch, caplog):  # noqa: F811
+    import folder_paths
+
     place(demo_file, text_encoders / "h3.safetensors")
-    search = paths.folder_paths.recursive_search
+    search = folder_paths.recursive_search
 
     def refuse(root, **kwargs):
         if Path(root).name == "clip":
             raise PermissionError(13, "Permission denied", root)
         return search(root, **kwargs)
 
-    monkeypatch.setattr(paths.folder_paths, "recursive_search", refuse)
+    monkeypatch.setattr(folder_paths, "recursive_search", refuse)
     assert paths.combo_values() == ["h3.safetensors"]
     assert "cannot be searched and is left out" in caplog.text
 

@@ -21,8 +21,9 @@ from ...encoder.tokens import find_tokenizer
 from .caches import CacheSettings
 from .clip import H3Clip, make_patcher
 from .leaf import HostOps
-from .paths import bundled_tokenizer, cached_report, file_state
+from .paths import cached_report, file_state
 from .remote_encoder import RemoteEncoder
+from .text_encoder_files import bundled_tokenizer
 from .tree import HostTree
 
 logger = logging.getLogger(__name__)

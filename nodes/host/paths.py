@@ -1,7 +1,8 @@
-"""Which text encoders ComfyUI can see, and the file or folder that a saved widget value means.
+"""Which of the text encoder files are H3's, and the file or folder that a saved widget value means.
 
 Contract: values are the relative names that CLIPLoader saves (its folders, legacy `clip/`, extra_model_paths), plus
-folders in the released layout as relative names ending in "/", plus `.gguf`. Recognised H3 encoders come first.
+folders in the released layout as relative names ending in "/", plus `.gguf`: text_encoder_files.py. Recognised H3
+encoders come first.
 Headers are read once per file state (states.py): for the list by a look that only tells encoders from others, for a
 report whole; nothing else is opened. A file that moved to another subfolder is found by its name. A GGUF file's vision
 part may be a second file, named or beside it. No file keeps the list from being made: one that cannot be read stands
@@ -10,23 +11,19 @@ last, and the log says why.
 
 from __future__ import annotations
 
-import inspect
 import logging
 from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
-
-import folder_paths
 
 from ...encoder import CheckpointReport, inspect_checkpoint
 from ...encoder.checkpoint.glance import glance
 from ...encoder.checkpoint.wording import printable
 from ...encoder.regular import is_folder
 from .states import State, file_state, header_state
+from .text_encoder_files import WHO, listed, roots
 
 logger = logging.getLogger(__name__)
 
-WHO = "Load MiniMax H3 Text Encoder (H3TE)"
-CATEGORY = "text_encoders"
 OPTIONS = "MiniMax H3 Encoder Options (H3TE)"
 NOTHING = "(none found: put qwen3vl_32b_minimax_h3_nvfp4_awq.safetensors, 15.7 GB, into models/text_encoders)"
 _NOTHING_EVER = "(none found: "  # how the entry began in every release
@@ -48,14 +45,6 @@ _GET = (
 
 
 @dataclass(frozen=True)
-class Found:
-    """One entry of the combo: its saved value and where it lies."""
-
-    value: str
-    path: Path
-
-
-@dataclass(frozen=True)
 class _Inspection:
     """What a file was found to be in a state. inspected: False where the inspection itself failed."""
 
@@ -64,67 +53,13 @@ class _Inspection:
     inspected: bool = True
 
 
-class _Listing:
-    """All files below the text encoder folders, walked again only when a folder changed."""
-
-    def __init__(self):
-        self.roots: tuple[str, ...] = ()
-        self.folders: dict[str, float] = {}
-        self.entries: tuple[Found, ...] = ()
-
-    def current(self) -> tuple[Found, ...]:
-        roots = tuple(folder_paths.get_folder_paths(CATEGORY))
-        if roots != self.roots or not self._fresh():
-            self._walk(roots)
-        return self.entries
-
-    def _fresh(self) -> bool:
-        if any(root not in self.folders and is_folder(Path(root)) for root in self.roots):
-            return False  # a folder that was not there
-        try:
-            return all(Path(folder).stat().st_mtime == time for folder, time in self.folders.items())
-        except OSError:
-            return False
-
-    def _walk(self, roots: tuple[str, ...]) -> None:
-        self.roots, self.folders, found = roots, {}, {}
-        for root in roots:
-            names, folders = _search(root)
-            self.folders.update(folders)
-            for value in [*_files(names), *_released_folders(names)]:
-                found.setdefault(value, Found(value, Path(root, value)))  # as ComfyUI: the first root wins
-        self.entries = tuple(found.values())
-
-
-def _search(root: str) -> tuple[list[str], dict[str, float]]:
-    """(relative file names, times of folders) below `root`."""
-    try:
-        return folder_paths.recursive_search(root, excluded_dir_names=[".git"])
-    except OSError as error:
-        logger.warning("%s: %s cannot be searched and is left out: %s", WHO, root, error)
-        return [], {}
-
-
-_listing = _Listing()
 _reports: dict[tuple[str, str | None], _Inspection] = {}
 _glances: dict[Path, tuple[State, bool | None]] = {}
 
 
-def _files(names: list[str]) -> list[str]:
-    known = {*folder_paths.folder_names_and_paths[CATEGORY][1], ".gguf"}
-    return [name for name in names if Path(name).suffix.lower() in known]
-
-
-def _released_folders(names: list[str]) -> list[str]:
-    """Folders with config.json and shards, as relative names ending in "/"."""
-    shards = {Path(name).parent for name in names if name.endswith(".safetensors")}
-    configs = {Path(name).parent for name in names if Path(name).name == "config.json"}
-    return [f"{folder.as_posix()}/" for folder in sorted(shards & configs) if folder.parts]
-
-
 def combo_values() -> list[str]:
     """The widget's values, recognised H3 encoders first; one explaining entry when there is none."""
-    ranked = sorted((_rank(entry.path), entry.value) for entry in _listing.current())
+    ranked = sorted((_rank(entry.path), entry.value) for entry in listed())
     return [value for _, value in ranked] or [NOTHING]
 
 
@@ -157,7 +92,7 @@ def _glance(path: Path) -> bool | None:
 
 def vision_values() -> list[str]:
     """The options' values for a vision file: beside the encoder, then every GGUF file, vision files first."""
-    files = (entry.value for entry in _listing.current() if entry.path.suffix.lower() == ".gguf")
+    files = (entry.value for entry in listed() if entry.path.suffix.lower() == ".gguf")
     return [BESIDE, *sorted(files, key=lambda v: ("mmproj" not in v.lower(), v))]
 
 
@@ -207,7 +142,7 @@ def resolve(value: str) -> Path:
     found = _find(value, f"{WHO}: expected text_encoder {printable(value)}", WHO)
     if found is None:
         raise ValueError(
-            f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_roots()}. {_GET}. Where a "
+            f"{WHO}: expected a text encoder file or folder, got {value!r} in none of {_searched()}. {_GET}. Where a "
             f"worker computes (remote of the options), choose {REMOTE}."
         )
     return found
@@ -221,15 +156,15 @@ def resolve_vision(value: str) -> Path | None:
     found = _find(value, expected, OPTIONS) if isinstance(value, str) else None
     if found is None:
         raise ValueError(
-            f"{OPTIONS}: expected vision_file to be a file, got {value!r} in none of {_roots()}. Choose {BESIDE}, or "
-            "put the mmproj file that belongs to the GGUF file there and reload the page."
+            f"{OPTIONS}: expected vision_file to be a file, got {value!r} in none of {_searched()}. Choose {BESIDE}, "
+            "or put the mmproj file that belongs to the GGUF file there and reload the page."
         )
     return found
 
 
 def _find(value: str, expected: str, who: str) -> Path | None:
     """The entry of that name, a folder below a root, or the one file of that base name elsewhere."""
-    entries = _listing.current()
+    entries = listed()
     exact = [e.path for e in entries if _plain(e.value) == _plain(value)]
     inside = exact[0] if exact else _parent_folder(value)
     if inside is not None or value.startswith(_NOTHING_EVER):
@@ -253,7 +188,7 @@ def _parent_folder(value: str) -> Path | None:
     relative = Path(value)
     if PureWindowsPath(value).anchor or relative.is_absolute() or ".." in _plain(value).split("/"):
         return None  # also "C:" and "\\\\server", which join to no root there
-    places = (Path(root, value) for root in folder_paths.get_folder_paths(CATEGORY))
+    places = (Path(root, value) for root in roots())
     return next((place for place in places if is_folder(place)), None)
 
 
@@ -266,12 +201,5 @@ def _base(value: str) -> str:
     return value.replace("\\", "/").rstrip("/").rsplit("/", 1)[-1] + ("/" if value.endswith(("/", "\\")) else "")
 
 
-def _roots() -> str:
-    return ", ".join(folder_paths.get_folder_paths(CATEGORY))
-
-
-def bundled_tokenizer() -> Path:
-    """ComfyUI's own Qwen tokenizer folder, for checkpoints that come without one."""
-    import comfy.sd
-
-    return Path(inspect.getfile(comfy.sd)).parent / "text_encoders" / "qwen25_tokenizer"
+def _searched() -> str:
+    return ", ".join(roots())

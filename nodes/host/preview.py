@@ -20,9 +20,9 @@ from .any_clip import HOSTS_RULE, Ask, Encoded, alike, check
 from .cache_forecast import forecast
 from .clip import H3Clip
 from .outline import blank
-from .paths import bundled_tokenizer
 from .provenance import presentation_text
 from .shown import Shown
+from .text_encoder_files import bundled_tokenizer
 from .tokens import check_texts, references_of
 
 BLIND = "this checkpoint has no vision tower: an encode refuses pictures; choose a file that has one"
