@@ -1,4 +1,4 @@
-"""The files that the bundled workflows load, and what differs between their tasks: model, turbo LoRA, name of the video."""
+"""The files that the bundled workflows load, and how their tasks differ: model, turbo LoRA, name of the video."""
 
 from __future__ import annotations
 
