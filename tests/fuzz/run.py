@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import importlib
 import importlib.util
+import logging
 import random
 import resource
 import sys
@@ -24,6 +25,7 @@ import atheris
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGETS = ("safetensors_header", "gguf_header", "conditioning_file", "worker_protocol")
+LOGGERS = ("asyncio", "aiohttp.server", "h3te")
 LIMIT_BYTES = 3 << 30  # of memory beyond what the imports take
 GROWN_BYTES = 256 << 20  # of the process's peak, by one input
 SECONDS = 5.0  # for one input, of processor time
@@ -107,6 +109,8 @@ def main() -> None:
     for name, seed in target.seeds().items():
         (corpus / f"seed-{name}").write_bytes(seed)
     bound()
+    for name in LOGGERS:  # hundreds of refusals a second
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     options = [f"-max_total_time={given.seconds}", f"-max_len={LONGEST}", "-timeout=60", "-rss_limit_mb=0",
                "-print_final_stats=1", "-verbosity=1", f"-artifact_prefix={findings.folder}/", str(corpus)]  # fmt: skip
     atheris.Setup([sys.argv[0], *options], watched(target, findings), custom_mutator=mutator(target))

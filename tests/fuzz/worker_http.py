@@ -8,7 +8,6 @@ bytes. Both raise for what is none of our errors. Nothing leaves the process.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from types import SimpleNamespace
 
@@ -72,9 +71,6 @@ class _NoEncoder:
 
 
 def start() -> None:
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-    logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    logging.getLogger("h3te").setLevel(logging.CRITICAL)
     _state.loop = asyncio.new_event_loop()
     _state.loop.run_until_complete(_start())
 
