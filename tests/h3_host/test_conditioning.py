@@ -1,6 +1,6 @@
 """CONDITIONING and LATENT of our nodes beside the host's own, with our CLIP: keys, shapes, dtypes, and values.
 
-`picture_index` alone may be on top: newer hosts have it. Values are bit-equal, as every case's geometry agrees.
+Two keys may be on top: `picture_index`, which newer hosts have, and `h3te`, what ours came from. Values are bit-equal, as every case's geometry agrees.
 """
 
 from __future__ import annotations
@@ -10,13 +10,15 @@ import torch
 from h3te_tests.comfy_host import picture
 from h3te_tests.h3_host.requests import CASES, SIZE, ours, theirs
 
+ON_TOP = {"picture_index", "h3te"}
+
 
 def same(ours, theirs, path="") -> None:
     if isinstance(theirs, torch.Tensor):
         assert (ours.shape, ours.dtype, ours.device) == (theirs.shape, theirs.dtype, theirs.device), path
         assert torch.equal(ours, theirs), path
     elif isinstance(theirs, dict):
-        assert set(ours) - {"picture_index"} == set(theirs) - {"picture_index"}, path
+        assert set(ours) - ON_TOP == set(theirs) - ON_TOP, path
         for key in theirs:
             same(ours[key], theirs[key], f"{path}.{key}")
     elif isinstance(theirs, (list, tuple)):
