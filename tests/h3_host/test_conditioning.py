@@ -1,7 +1,7 @@
 """CONDITIONING and LATENT of our nodes beside the host's own, with our CLIP: keys, shapes, dtypes, and values.
 
-Two keys may be on top: `picture_index`, which newer hosts have, and `h3te`, what ours came from. Values are bit-equal, as
-every case's geometry agrees.
+Two keys may be on top: `picture_index`, which newer hosts have, and `h3te`, what ours came from. Values are bit-equal,
+as every case's geometry agrees.
 """
 
 from __future__ import annotations
